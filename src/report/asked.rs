@@ -4,13 +4,13 @@
 //! part of the same curve. Where `val.csv` has the column, rows on its data come before any others. Of several rows of
 //! one step, the last one counts. Rows of earlier versions lack digests: names and tokens tell them apart.
 
-use super::basis::{Basis, TEXTS};
+use super::basis::{Asked, Basis, TEXTS};
 use super::scan::{Scanned, load, scan_texts};
 use crate::run::files::whole_lines;
 use std::path::Path;
 
 /// [`scan`](super::scan::scan) of an `eval.csv`, which hands out one row per step, in which what was measured on other
-/// data is not a number. Gives what each column of the last rows was measured on, too. `goes_on` says whether that is
+/// data is not a number. Gives what each column of the last rows was measured on and how, too. `goes_on` says whether that is
 /// what the run's own rows of a column, which `val.csv` has, were measured on.
 pub(super) fn scan_asked(
     path: &Path,
@@ -18,10 +18,10 @@ pub(super) fn scan_asked(
     goes_on: impl Fn(&Basis, &str) -> bool,
     buffer: &mut Vec<u8>,
     mut each: impl FnMut(&[f64]),
-) -> (Scanned, Vec<Basis>) {
-    let mut bases = vec![Basis::default(); wanted.len()];
+) -> (Scanned, Vec<Asked>) {
+    let mut found = vec![Asked::default(); wanted.len()];
     if let Err(nothing) = load(path, buffer) {
-        return (nothing, bases);
+        return (nothing, found);
     }
     // the file is written whole: of a last row without its newline nobody knows what is missing
     buffer.truncate(whole_lines(buffer).len());
@@ -39,7 +39,7 @@ pub(super) fn scan_asked(
             let this = (goes_on(&basis, column), step(row));
             if this >= furthest[place] {
                 furthest[place] = this;
-                bases[place] = basis;
+                found[place] = Asked { basis, precision: texts[3].to_owned() };
                 deciding[place] = texts.map(str::to_owned);
             }
         }
@@ -47,10 +47,12 @@ pub(super) fn scan_asked(
     let mut pending: Option<Vec<f64>> = None;
     let scanned = scan_texts(buffer, wanted, TEXTS, |row, texts| {
         let is_of_all = |place: usize| wanted[place] == "step" || wanted[place] == "tokens";
-        let by_name = |column: &str, [data, tokens, _]: [&str; 3]| Basis::of_row(column, [data, tokens, ""]);
+        let by_name = |column: &str, [data, tokens, ..]: [&str; TEXTS.len()]| {
+            Basis::of_row(column, [data, tokens, "", ""])
+        };
         let is_alike = |place: usize| {
             let (column, other) = (wanted[place], deciding[place].each_ref().map(String::as_str));
-            let (own, decided) = (Basis::of_row(column, texts), &bases[place]);
+            let (own, decided) = (Basis::of_row(column, texts), &found[place].basis);
             let is_vague = own.is_vague() || decided.is_vague();
             row[place].is_nan()
                 || is_of_all(place)
@@ -71,7 +73,7 @@ pub(super) fn scan_asked(
         }
     });
     pending.iter().for_each(|row| each(row));
-    (scanned, bases)
+    (scanned, found)
 }
 
 #[cfg(test)]
@@ -83,9 +85,9 @@ mod tests {
         std::fs::write(file.path(), text).expect("write");
         let (mut rows, mut buffer) = (Vec::new(), Vec::new());
         let wanted = ["a_acc", "perplexity", "step"];
-        let (scanned, bases) =
+        let (scanned, found) =
             scan_asked(file.path(), &wanted, |_, _| false, &mut buffer, |row| rows.push(row.to_vec()));
-        (rows, scanned, bases)
+        (rows, scanned, found.into_iter().map(|asked| asked.basis).collect())
     }
 
     #[test]

@@ -42,6 +42,15 @@ pub struct Basis {
     is_vague: bool,
 }
 
+/// What a value in `eval.csv` was measured on, and how.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asked {
+    /// On what.
+    pub basis: Basis,
+    /// What the operands of matrix products were rounded to; empty where the file does not say.
+    pub precision: String,
+}
+
 impl Basis {
     /// The basis of a metric of a run. It is empty for a metric that does not depend on data, such as a speed. All that
     /// evaluations give depends on theirs, and of what training gives the loss alone.
@@ -197,7 +206,7 @@ impl Basis {
     }
 
     /// The basis of a column in a row of `eval.csv`, of which these are the cells of the columns [`TEXTS`].
-    pub(super) fn of_row(column: &str, [data, tokens, measured]: [&str; 3]) -> Self {
+    pub(super) fn of_row(column: &str, [data, tokens, measured, _]: [&str; 4]) -> Self {
         let known = evaluations::measured_on(measured, column);
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         // earlier versions wrote the tokens of the loss alone
@@ -272,8 +281,8 @@ const MACHINE: &str = "processor, threads or vector instructions";
 /// What parts of a run were trained with that its recipe does not say.
 const PARTS: &str = "the settings of parts";
 
-/// The columns of `eval.csv` that say what a row was measured on.
-pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
+/// The columns of `eval.csv` that say what a row was measured on, and how.
+pub(super) const TEXTS: [&str; 4] = ["data", "data_tokens", "measured", "precision"];
 
 /// Whether a metric says how fast a run was, or what it took.
 fn is_speed(metric: &Metric) -> bool {

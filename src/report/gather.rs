@@ -134,7 +134,7 @@ pub fn gather(
             }
         };
         let is_further = |basis: &Basis, column: &str| told.contains(&column) && goes_on(basis, column);
-        let (evaluated, bases) = match log == dir::EVAL_CSV {
+        let (evaluated, asked) = match log == dir::EVAL_CSV {
             true => scan_asked(&run.join(log), &wanted, is_further, bytes, &mut take),
             false => (scan(&run.join(log), &wanted, bytes, &mut take), Vec::new()),
         };
@@ -145,16 +145,16 @@ pub fn gather(
             }
         }
         if log == dir::EVAL_CSV {
-            let basis = |column: &str| bases.get(wanted.iter().position(|name| *name == column)?);
-            search.join(|column| basis(column).is_some_and(|basis| goes_on(basis, column)));
+            let asked = |column: &str| asked.get(wanted.iter().position(|name| *name == column)?);
+            search.join(|column| asked(column).is_some_and(|asked| goes_on(&asked.basis, column)));
         }
         changed.extend(other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)));
         match cut {
             Some(cut) => each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results)),
             None if log == dir::EVAL_CSV => {
                 let is_own = |fold: &Fold| {
-                    let basis = bases.get(fold.place);
-                    basis.is_some_and(|basis| goes_on(basis, &fold.metric.column))
+                    let asked = asked.get(fold.place);
+                    asked.is_some_and(|asked| goes_on(&asked.basis, &fold.metric.column))
                 };
                 each.retain(|fold| fold.supersedes(&results, is_own));
                 each.iter().for_each(|fold| results.forget(&fold.metric.name));
@@ -165,8 +165,8 @@ pub fn gather(
         if let Some(steps) = results.get("steps") {
             results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(steps)));
         }
-        let basis = |fold: &Fold| Some((fold.metric.name.clone(), bases.get(fold.place)?.clone()));
-        results.bases.extend(each.iter().filter_map(basis));
+        let asked = |fold: &Fold| Some((fold.metric.name.clone(), asked.get(fold.place)?.clone()));
+        results.asked.extend(each.iter().filter_map(asked));
         finish(each, &evaluated.header, values, &mut results);
         malformed += evaluated.malformed;
         unreadable.extend(evaluated.unreadable);

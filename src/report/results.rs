@@ -1,6 +1,6 @@
 //! The figures of a run that reports show, by the names of metrics.
 
-use super::basis::Basis;
+use super::basis::{Asked, Basis};
 
 /// What a run's logs say: a number for each metric that they know.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,8 +22,8 @@ pub struct Results {
     pub(super) at_target: Option<u64>,
     /// Of how many evaluations in `eval.csv` the best value of a metric is.
     pub(super) best_of: Vec<(String, u64)>,
-    /// What metrics of `eval.csv` were measured on.
-    pub(super) bases: Vec<(String, Basis)>,
+    /// What metrics of `eval.csv` were measured on, and how.
+    pub(super) asked: Vec<(String, Asked)>,
 }
 
 impl Results {
@@ -36,7 +36,18 @@ impl Results {
     /// What a metric was measured on, where its log says that row by row.
     #[must_use]
     pub fn basis(&self, name: &str) -> Option<&Basis> {
-        self.bases.iter().find(|(known, _)| known == name).map(|(_, basis)| basis)
+        self.asked(name).map(|asked| &asked.basis)
+    }
+
+    fn asked(&self, name: &str) -> Option<&Asked> {
+        self.asked.iter().find(|(known, _)| known == name).map(|(_, asked)| asked)
+    }
+
+    /// What the operands of matrix products were rounded to when a metric was measured, where its log says that row by
+    /// row.
+    #[must_use]
+    pub fn precision(&self, name: &str) -> Option<&str> {
+        self.asked(name).map(|asked| asked.precision.as_str()).filter(|precision| !precision.is_empty())
     }
 
     /// The step of a metric's last value, where the run was trained further than that.

@@ -445,3 +445,20 @@ fn what_a_run_has_not_written_outlives_it() {
     assert!(path.join("figures").is_dir());
     assert_eq!(record(&path)["sessions"].as_array().map(Vec::len), Some(1), "begun again");
 }
+
+/// What is left out in silence is missing from the data.
+#[test]
+fn what_has_the_name_of_a_text_and_cannot_be_read_is_not_left_out_of_a_directory() {
+    let lab = Lab::new();
+    let prepare = || run(&lab, ["data", "prepare", "texts", "--tokenizer", "bytes", "--out", "out"]);
+    lab.write("texts/a.txt", "so he sang, and so she sang\n".repeat(100));
+    pipe(&lab.path("texts/b.txt"));
+    prepare().expect(2).says(&["texts/b.txt` is not a regular file"]);
+    fs::remove_file(lab.path("texts/b.txt")).expect("removed");
+    // a link that leads in a circle may stand for a directory of texts, and one to nothing for nothing
+    symlink("round", lab.path("texts/round")).expect("a link");
+    prepare().expect(2).says(&["texts/round"]);
+    fs::remove_file(lab.path("texts/round")).expect("removed");
+    symlink("nothing", lab.path("texts/dangling")).expect("a link");
+    prepare().expect(0);
+}

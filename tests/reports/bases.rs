@@ -424,3 +424,32 @@ fn a_seed_that_does_not_count_takes_no_test_away() {
     let caveat = "1 run that diverged is left out of means and tests: its recipe looks better than it is";
     assert!(said.contains(caveat) && !said.contains("not finished"), "{said}");
 }
+
+#[test]
+fn evaluations_that_were_rounded_otherwise_and_losses_under_unequal_dropout_say_so() {
+    let lab = Lab::new();
+    let write = |second: &str, dropout: [&str; 2]| {
+        for seed in 1..=2u64 {
+            let id = format!("fake-{seed}");
+            let fake = Fake { val: Vec::new(), ..Fake::new(&id, seed, 1e-3, 3.0) };
+            let recipe = fake.write(&lab.path("runs")).join("recipe.toml");
+            let model = format!("[model]\ndropout = {}\n\n[data]\n", dropout[seed as usize - 1]);
+            let own = fs::read_to_string(&recipe).expect("a recipe").replace("[data]\n", &model);
+            fs::write(recipe, own).expect("a recipe");
+            evaluated(&lab, &id, &[(4, "val_loss=aa00:64", 30.0, 2.0)]);
+        }
+        let rows = lab.path("runs/fake-2/eval.csv");
+        let text = fs::read_to_string(&rows).expect("rows").replace(",fp32,", &format!(",{second},"));
+        fs::write(rows, text).expect("rows");
+    };
+    let (by_name, of_training) = (["--metrics", "perplexity"], ["--metrics", "loss"]);
+    write("bf16", ["0.0", "0.1"]);
+    let said = text(&lab, &by_name);
+    let note = "perplexity was evaluated in bf16 of fake-2 and in fp32 of fake-1, whose rounding differs";
+    assert!(said.contains(note), "{said}");
+    let said = text(&lab, &of_training);
+    assert!(said.contains("loss is measured while activations are dropped"), "{said}");
+    write("fp32", ["0.1", "0.1"]);
+    assert!(!text(&lab, &by_name).contains("was evaluated in"), "{}", text(&lab, &by_name));
+    assert!(!text(&lab, &of_training).contains("activations"), "{}", text(&lab, &of_training));
+}

@@ -8,7 +8,7 @@ use crate::data::unfinished::{self, Unfinished};
 use crate::regular;
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -157,13 +157,16 @@ fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -
         }
         let text = kind(&path).filter(|_| !describes(&path));
         let meta = match fs::metadata(&path) {
-            // a link to something that would not be read
-            Err(_) if text.is_none() => continue,
+            // a link to nothing, whose name is not that of a text
+            Err(error) if text.is_none() && error.kind() == ErrorKind::NotFound => continue,
             meta => meta.map_err(DataError::read(&path))?,
         };
         if meta.is_dir() {
             walk(&path, files, seen)?;
-        } else if let Some((shape, packing)) = text.filter(|_| meta.is_file()) {
+        } else if let Some((shape, packing)) = text {
+            if !meta.is_file() {
+                return Err(DataError::NotRegular { path }.into());
+            }
             files.push(TextFile { path, shape, packing, bytes: meta.len() });
         }
     }

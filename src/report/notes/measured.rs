@@ -6,11 +6,16 @@ use super::super::footing::Footing;
 use super::super::metrics::Metric;
 use super::super::runs::Run;
 use super::{listed, name, names};
-use crate::run::RunStatus;
+use crate::recipe::keys::PRECISION;
+use crate::run::column::Unit;
 use crate::run::columns::task_of;
 use crate::run::evaluations::BITS_PER_BYTE;
 use crate::run::record::TrainedBefore;
+use crate::run::{RunStatus, dir};
+use std::collections::BTreeMap;
 
+/// The key of what training alone does to activations.
+const DROPOUT: &str = "model.dropout";
 /// The metric of the loss on the validation data.
 const VAL_LOSS: &str = "val_loss";
 
@@ -152,4 +157,50 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Which metrics runs were evaluated by with operands that were rounded to different precisions.
+pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    let mut said: Vec<&Metric> = Vec::new();
+    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
+    for metric in judged.chain(&comparison.asked) {
+        if said.iter().any(|said| said.is_of_column(metric)) {
+            continue;
+        }
+        said.push(metric);
+        let mut of: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
+        for run in runs.iter().filter(|run| run.results.get(&metric.name).is_some()) {
+            // evaluations between steps are as precise as these
+            let own = || run.value(PRECISION).and_then(|word| word.as_str());
+            let precision = run.results.precision(&metric.name).or_else(own);
+            of.entry(precision.unwrap_or("unknown").to_owned()).or_default().push(run);
+        }
+        let is_asked = runs.iter().any(|run| run.results.precision(&metric.name).is_some());
+        if is_asked && of.len() > 1 {
+            let sets =
+                of.into_iter().map(|(word, of)| format!("in {word} of {}", names(runs, of.into_iter())));
+            notes.push(format!(
+                "{} was evaluated {}, whose rounding differs",
+                metric.name,
+                listed(sets.collect())
+            ));
+        }
+    }
+    notes
+}
+
+/// Whether a loss of training is compared of runs that drop unequal shares of activations.
+pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
+    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
+    let is_of_training = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss;
+    let metric = judged.chain(&comparison.asked).find(is_of_training)?;
+    comparison.differences.differing.iter().any(|key| key == DROPOUT).then(|| {
+        format!(
+            "{} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the model \
+             has learned: only a validation loss compares them",
+            metric.name
+        )
+    })
 }

@@ -27,6 +27,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(measured::beside_other_data(comparison));
     notes.extend(measured::earlier(comparison));
     notes.extend(measured::seen_before(comparison));
+    notes.extend(measured::precisions(comparison));
+    notes.extend(measured::under_dropout(comparison));
     notes.extend(changed_contents(comparison));
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
