@@ -10,8 +10,8 @@ use crate::run::files::whole_lines;
 use std::path::Path;
 
 /// [`scan`](super::scan::scan) of an `eval.csv`, which hands out one row per step, in which what was measured on other
-/// data is not a number. Gives what each column of the last rows was measured on and how, too. `goes_on` says whether that is
-/// what the run's own rows of a column, which `val.csv` has, were measured on.
+/// data is not a number. Gives what each column of the last rows was measured on and how, too. `goes_on` says whether
+/// that is what the run's own rows of a column, which `val.csv` has, were measured on.
 pub(super) fn scan_asked(
     path: &Path,
     wanted: &[&str],
