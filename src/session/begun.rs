@@ -3,11 +3,12 @@
 
 use super::inputs::Data;
 use super::standing::run_id;
+use super::start::digest;
 use crate::plan::Before;
 use crate::recipe::{self, DataDigests, InitFrom, Overrides, Recipe, Resolved};
-use crate::run::checkpoint::{self, Reader};
+use crate::run::checkpoint::{self, CheckpointState, Reader};
 use crate::run::record::Parent;
-use crate::run::{RunError, RunRecord, RunStatus, dir, find, status};
+use crate::run::{RunError, RunRecord, RunStatus, dir, find, import, status};
 use std::path::{Path, PathBuf};
 
 /// What a run has begun from, as the run itself says.
@@ -39,7 +40,23 @@ impl Begun {
         let ((trunk, _), step) = named.place();
         let is_open = named.is_of_run() && step.is_none() && dir::is_run(&trunk);
         let all = || Self::all(resolved, data, runs_dir, is_unended);
-        is_open.then(all)?.into_iter().max_by_key(|begun| begun.named.place().1)
+        let is_same = |begun: &Self| begun.is_replaced().is_ok_and(|is_replaced| !is_replaced);
+        is_open.then(all)?.into_iter().filter(is_same).max_by_key(|begun| begun.named.place().1)
+    }
+
+    /// Whether the checkpoint that a run has begun from is there and is another one by now: the other run was started
+    /// over.
+    fn is_replaced(&self) -> anyhow::Result<bool> {
+        let ((trunk, takes_state), Some(step)) = self.named.place() else { return Ok(false) };
+        let checkpoint = checkpoint::path_of(&trunk, step);
+        if !checkpoint.exists() {
+            return Ok(false);
+        }
+        let digest = match takes_state {
+            true => digest(&CheckpointState::read(&checkpoint)?),
+            false => import::content_digest(&checkpoint)?,
+        };
+        Ok(digest != self.digest)
     }
 
     /// What a person should know of a run that goes on although the other one has a newer checkpoint by now.

@@ -320,7 +320,7 @@ fn run_id(run: &Path) -> anyhow::Result<String> {
 }
 
 /// The digest of everything that is taken of a state, its files included.
-fn digest(state: &CheckpointState) -> String {
+pub(super) fn digest(state: &CheckpointState) -> String {
     let taken = json!({
         "step": state.step,
         "tokens": state.tokens,

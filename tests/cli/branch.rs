@@ -532,3 +532,22 @@ fn a_part_of_what_the_weights_have_seen_whole_is_seen() {
     ended.expect(0).says(&["lint val-overlap", "were trained on the validation data"]);
     assert_eq!(record(&lab.run_of(&ended))["trained_before"], "validation_data");
 }
+
+/// What was begun from the state of a run that is there no longer is no branch of the run that took its place.
+#[test]
+fn a_branch_of_a_run_that_was_started_over_is_another_one() {
+    for takes_state in [true, false] {
+        let lab = Lab::new();
+        let trunk = lab.train(&["checkpoint.keep=0"]);
+        let from = format!("model.init_from={{run=\"runs/{}\",optimizer={takes_state}}}", id(&trunk));
+        let sets = [from.as_str(), "schedule.max_steps=20"];
+        let begun = lab.crash("branches", &sets, "csv.before_row:7");
+        // as a processor with other instructions would train it
+        fs::remove_dir_all(&trunk).expect("removed");
+        let other = lab.train_in("others", &["checkpoint.keep=0", "seed=77"]);
+        fs::rename(&other, &trunk).expect("moved");
+        let again = lab.run(support::tiny("branches", &sets));
+        assert_ne!(lab.run_of(again.expect(0)), begun);
+        assert!(!again.stderr.contains("so it goes on"), "{}", again.stderr);
+    }
+}
