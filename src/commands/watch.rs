@@ -44,6 +44,8 @@ struct Watched {
     status: RunStatus,
     /// Its status in words.
     stands: String,
+    /// The steps that another run has taken, which stand in no row.
+    steps_before: u64,
     total_steps: f64,
     /// Tokens of the whole run, once it is planned.
     total_tokens: Option<f64>,
@@ -112,6 +114,7 @@ impl Watched {
         let asked = run.value("schedule.max_steps").and_then(serde_json::Value::as_f64);
         Ok(Self {
             path: path.to_owned(),
+            steps_before: run.facts.steps_before(),
             total_steps: asked.unwrap_or(run.facts.total_steps as f64),
             total_tokens: run.facts.total_tokens.map(|tokens| tokens as f64),
             id: run.id,
@@ -158,6 +161,7 @@ impl Watched {
             self.stands = run.as_ref().map_or_else(|_| status.to_string(), Run::status_shown);
             if let Ok(run) = run {
                 self.total_tokens = run.facts.total_tokens.map(|tokens| tokens as f64);
+                self.steps_before = run.facts.steps_before();
                 // a run whose length is said in tokens has its steps on record only
                 if self.total_steps == 0.0 {
                     self.total_steps = run.facts.total_steps as f64;
@@ -168,7 +172,7 @@ impl Watched {
         if train.was_cut {
             let rows = self.train.rows();
             let kept = rows[..rows.len() - train.added].last();
-            lines.push(format!("{}: went back to step {}", self.id, step_after(kept)));
+            lines.push(format!("{}: went back to step {}", self.id, self.steps_with(kept)));
         }
         let is_new = is_new || self.problem != before;
         if is_new || train.was_cut || train.added > 0 || val.added > 0 {
@@ -197,7 +201,12 @@ impl Watched {
     }
 
     fn steps(&self) -> f64 {
-        step_after(self.train.rows().last())
+        self.steps_with(self.train.rows().last())
+    }
+
+    /// The steps that have been taken with the one of a row; without a row, those that another run has taken.
+    fn steps_with(&self, row: Option<&Vec<f64>>) -> f64 {
+        row.map_or(self.steps_before as f64, |row| row[0] + 1.0)
     }
 
     /// Seconds to the end at the pace of the last steps.
@@ -246,9 +255,4 @@ impl Watched {
         }
         figures
     }
-}
-
-/// The steps that have been taken with the one of a row; none without a row.
-fn step_after(row: Option<&Vec<f64>>) -> f64 {
-    row.map_or(0.0, |row| row[0] + 1.0)
 }

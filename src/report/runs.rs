@@ -151,6 +151,14 @@ fn eval_others(plan: &Json) -> Option<Vec<(String, u64)>> {
     named.collect()
 }
 
+impl Facts {
+    /// The steps that another run has taken, which stand in no row.
+    #[must_use]
+    pub fn steps_before(&self) -> u64 {
+        self.parent.as_ref().map_or(0, Parent::steps)
+    }
+}
+
 impl Run {
     /// Reads everything but the logs.
     ///

@@ -103,6 +103,14 @@ pub struct Parent {
     pub optimizer: bool,
 }
 
+impl Parent {
+    /// The steps that it has taken of a run which began from it: none where that took its weights alone.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        if self.optimizer { self.step } else { 0 }
+    }
+}
+
 /// What the weights that a run began with had been trained on, where those were other data than its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -246,7 +254,7 @@ impl RunRecord {
 
     /// The first step that the run takes itself: 0 but for a run that branched off another one.
     pub fn first_step(&self) -> u64 {
-        self.parent.as_ref().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step)
+        self.parent.as_ref().map_or(0, Parent::steps)
     }
 
     /// Whether the run, if it has ended at a target, would not end there under this one: it has none, or a lower one.

@@ -23,7 +23,7 @@ use crate::plan::predict::Prediction;
 use crate::recipe::{EngineKind, Resolved, changeable};
 use crate::report::own::note_values;
 use crate::run::checkpoint::{self, FileDigest};
-use crate::run::record::{Peak, Session as RecordedSession};
+use crate::run::record::{Parent, Peak, Session as RecordedSession};
 use crate::run::{RunRecord, RunStatus, cut_back, dir, facts, read_train, read_val, samples};
 use anyhow::Context;
 use std::collections::BTreeMap;
@@ -104,8 +104,7 @@ pub(super) fn predict(call: &Call, resolved: &Resolved, plan: &Plan, peak: &Peak
 /// The step from which a run goes on: that of its newest checkpoint, else that of the state which it begins
 /// from, else 0.
 pub(super) fn first_step(data: &Data, newest: Option<&checkpoint::Reader>) -> u64 {
-    let branched = data.start.parent().filter(|parent| parent.optimizer);
-    newest.map_or(branched.map_or(0, |parent| parent.step), |reader| reader.state().step)
+    newest.map_or_else(|| data.start.parent().map_or(0, Parent::steps), |reader| reader.state().step)
 }
 
 /// Says what is about to be trained from the newest checkpoint on, and what may be unwise about it.

@@ -551,3 +551,20 @@ fn a_branch_of_a_run_that_was_started_over_is_another_one() {
         assert!(!again.stderr.contains("so it goes on"), "{}", again.stderr);
     }
 }
+
+/// Its first evaluation may end it, before it has taken a step.
+#[test]
+fn a_branch_without_a_step_of_its_own_is_shown_where_it_began() {
+    let lab = Lab::new();
+    let trunk = lab.train_in("trunks", &["checkpoint.keep=0", "eval.every=4"]);
+    let from = format!("model.init_from={{run=\"trunks/{}\",step=8}}", id(&trunk));
+    let sets = [&from, "eval.every=4", "schedule.max_steps=14", "schedule.stop_at_val_loss=100"];
+    let run = lab.run_of(lab.run(support::tiny("runs", &sets)).expect(0));
+    assert!(column(&run, "step").is_empty());
+    let listed = lab.run(["list", "--runs-dir", "runs", "--format", "csv"]).expect(0).stdout.clone();
+    let (head, row) = listed.trim_end().split_once('\n').expect("a row");
+    let steps = head.split(',').zip(row.split(',')).find(|(name, _)| *name == "steps");
+    assert_eq!(steps, Some(("steps", "8")), "{listed}");
+    let watched = lab.run(["watch", "--runs-dir", "runs", &id(&run)]);
+    assert!(watched.expect(0).stdout.contains("step 8/14"), "{}", watched.stdout);
+}

@@ -96,7 +96,7 @@ impl Item {
     }
 
     pub(super) fn steps(&self) -> f64 {
-        self.last.map_or(0.0, |(step, _)| step + 1.0)
+        self.last.map_or(self.run.facts.steps_before() as f64, |(step, _)| step + 1.0)
     }
 
     fn total_steps(&self) -> Option<f64> {
