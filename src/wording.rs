@@ -110,12 +110,28 @@ pub fn word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A text for a cell of CSV that no spreadsheet takes for a formula and runs: an apostrophe comes before what begins
-/// like one, as OWASP advises. A number stays as it is.
+/// A text for a cell of CSV of which no spreadsheet takes a part for a formula and runs it: an apostrophe comes before
+/// what begins like one, as OWASP advises. A cell begins behind a semicolon, a tab and a line break, too, where a
+/// spreadsheet separates by these, and blanks before it do not count. A number stays as it is.
 #[must_use]
 pub fn no_formula(text: String) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && text.parse::<f64>().is_err();
-    if is_formula { format!("'{text}") } else { text }
+    let separates = [';', '\t', '\r', '\n'];
+    let is_formula = |part: &str| {
+        let begins = part.trim_start_matches(is_blank);
+        let begins = begins.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
+        begins && part.trim_end_matches(separates).parse::<f64>().is_err()
+    };
+    let is_first = |at: usize, part: &str| at == 0 && part.starts_with(['\t', '\r', '\n']);
+    let guard = |(at, part): (usize, &str)| match is_formula(part) || is_first(at, part) {
+        true => format!("'{part}"),
+        false => part.to_owned(),
+    };
+    text.split_inclusive(separates).enumerate().map(guard).collect()
+}
+
+/// Whether nothing is seen of a character at the beginning of a text.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '"' | '\0')
 }
 
 fn replaced(text: &str, keeps: impl Fn(char) -> bool) -> String {

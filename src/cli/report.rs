@@ -56,8 +56,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub width: WidthArgs,
     /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s,
-    /// step_ms, mfu, memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over
-    /// the row's above; any other column of val.csv by its name, or its best value as best_NAME
+    /// step_ms, mfu, memory_bytes, elapsed_s, skipped_steps; speedup and gain are tokens_per_s over the first
+    /// row's and over the row's above; any other column of val.csv by its name, or its best value as best_NAME
     #[arg(long, value_name = "METRIC,...", value_delimiter = ',')]
     pub metrics: Vec<String>,
     /// The metric that replicas are tested by and rows sorted by [default: val_loss where there is one, else loss]

@@ -9,6 +9,7 @@ use super::{exporter, fitted};
 use crate::cli::{EvalArgs, TableFormat};
 use crate::data::NoProgress;
 use crate::eval::{Kind, Task};
+use crate::regular;
 use crate::report::fit::{Fitted, fit};
 use crate::session::UsageError;
 use crate::session::audience::Silence;
@@ -17,6 +18,7 @@ use crate::session::evaluation::{
 };
 use crate::session::model::{Options, Source};
 use crate::session::task_names;
+use anyhow::Context;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -51,15 +53,16 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
     if args.save {
         // before the work, and not after it
         for named in &args.models {
-            if Source::find(named, request.runs_dir, &Silence)?.run().is_none() {
-                return Err(no_run(&named.display().to_string()).into());
-            }
+            let source = Source::find(named, request.runs_dir, &Silence)?;
+            let run = source.run().ok_or_else(|| no_run(&named.display().to_string()))?;
+            regular::followed(run, request.runs_dir).with_context(|| run.display().to_string())?;
         }
     }
     let (mut tasks, voice) = (Tasks::default(), Voice::default());
     let mut evaluated = Vec::new();
     let mut keep = |one: Evaluated| -> anyhow::Result<()> {
-        let saved = args.save.then(|| one.save(args.compute.precision.as_str())).transpose();
+        let saved =
+            args.save.then(|| one.save(args.compute.precision.as_str(), request.runs_dir)).transpose();
         let model = one.model.clone();
         evaluated.push(one);
         if let Some(path) = saved? {

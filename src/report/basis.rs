@@ -33,6 +33,8 @@ enum When {
 pub struct Basis {
     /// In an order that depends on the metric and on what is on record.
     facts: Vec<Fact>,
+    /// Of a fraction of a peak rate, that rate in operations per second.
+    peak: Option<u64>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
     of_all_sets: Option<Vec<Fact>>,
     when: When,
@@ -59,11 +61,18 @@ impl Basis {
         let is_way = metric.target.is_some();
         let mut basis = Self::of_contents(run, metric.measured());
         // nothing of a way to a target is of the run's end, but seconds are those of its settings
-        if is_speed(metric) {
+        // and so is what a run has come to by some time
+        let is_timed = run.results.is_cut_by_time;
+        if is_speed(metric) || is_timed {
             basis.facts.push((MACHINE, Some(machine(run))));
             let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty());
             basis.facts.extend(parts.map(|parts| (PARTS, Some(parts.join(" and ")))));
         }
+        // the seconds of a branch are its own, and its steps are not
+        if metric.unit == Unit::Seconds || is_timed {
+            basis.facts.push((BEGUN, Some(run.facts.steps_before().to_string())));
+        }
+        basis.peak = run.facts.peak_flops.filter(|_| is_of_peak(metric));
         if run.status != RunStatus::Finished {
             return Self { is_open: true, ..basis };
         }
@@ -95,6 +104,7 @@ impl Basis {
     /// unless others of the same data are of an end that is not.
     #[must_use]
     pub fn settled(mut bases: Vec<Self>) -> Vec<Self> {
+        settle_peaks(&mut bases);
         let is_coarse = |basis: &&Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
         let coarse: HashSet<Vec<Fact>> =
             bases.iter().filter(is_coarse).map(|basis| basis.facts.clone()).collect();
@@ -233,19 +243,22 @@ impl Basis {
     /// Whether numbers differ in that alone which decides how fast a run was.
     #[must_use]
     pub fn is_of_settings(differing: &[&str]) -> bool {
-        differing.iter().all(|name| [MACHINE, PARTS].contains(name))
+        differing.iter().all(|name| OF_SETTINGS.contains(name))
     }
 
     /// How numbers were measured that differ in these facts, as a phrase.
     #[must_use]
     pub fn differently(differing: &[&str]) -> String {
         let data: Vec<&str> =
-            differing.iter().copied().filter(|name| ![STEP, MACHINE, PARTS].contains(name)).collect();
+            differing.iter().copied().filter(|name| *name != STEP && !OF_SETTINGS.contains(name)).collect();
         let on = (!data.is_empty()).then(|| format!("on different data ({})", data.join(" and ")));
         let at = differing.contains(&STEP).then(|| "at different steps".to_owned());
         let by = differing.contains(&MACHINE).then(|| format!("on machines that differ ({MACHINE})"));
         let in_parts = differing.contains(&PARTS).then(|| "in part under other settings".to_owned());
-        Vec::from_iter(on.into_iter().chain(at).chain(by).chain(in_parts)).join(" and ")
+        let from = differing.contains(&BEGUN).then(|| "from different steps on".to_owned());
+        let against = differing.contains(&PEAK).then(|| "against peak rates that differ".to_owned());
+        let all = on.into_iter().chain(at).chain(by).chain(in_parts).chain(from).chain(against);
+        Vec::from_iter(all).join(" and ")
     }
 
     /// What differs among some, as phrases.
@@ -280,14 +293,44 @@ const STEP: &str = "the step of the evaluation";
 const MACHINE: &str = "processor, threads or vector instructions";
 /// What parts of a run were trained with that its recipe does not say.
 const PARTS: &str = "the settings of parts";
+/// The step of a branch at which its own seconds begin.
+const BEGUN: &str = "the first step of its own";
+/// What MFU is a fraction of.
+const PEAK: &str = "the peak rate";
+/// What is no matter of data.
+const OF_SETTINGS: [&str; 4] = [MACHINE, PARTS, BEGUN, PEAK];
+
+/// Peak rates that differ by less than this, relatively, are one: each is measured.
+const SAME_PEAK: f64 = 0.02;
+
+/// Makes facts of peak rates, such that those of nearly the same rate are equal.
+fn settle_peaks(bases: &mut [Basis]) {
+    let mut peaks: Vec<u64> = bases.iter().filter_map(|basis| basis.peak).collect();
+    peaks.sort_unstable_by(|a, b| b.cmp(a));
+    let mut known: Vec<u64> = Vec::new();
+    for peak in peaks {
+        if known.last().is_none_or(|last| (peak as f64) < (1.0 - SAME_PEAK) * *last as f64) {
+            known.push(peak);
+        }
+    }
+    for basis in bases {
+        let Some(peak) = basis.peak.take() else { continue };
+        let of = known.iter().rev().find(|known| **known >= peak);
+        basis.facts.push((PEAK, of.map(u64::to_string)));
+    }
+}
 
 /// The columns of `eval.csv` that say what a row was measured on, and how.
 pub(super) const TEXTS: [&str; 4] = ["data", "data_tokens", "measured", "precision"];
 
 /// Whether a metric says how fast a run was, or what it took.
 fn is_speed(metric: &Metric) -> bool {
-    matches!(metric.unit, Unit::Rate | Unit::Milliseconds | Unit::Bytes | Unit::Seconds)
-        || metric.unit == Unit::Fraction && metric.log == dir::TRAIN_CSV
+    matches!(metric.unit, Unit::Rate | Unit::Milliseconds | Unit::Bytes | Unit::Seconds) || is_of_peak(metric)
+}
+
+/// Whether a metric is a fraction of a peak rate.
+fn is_of_peak(metric: &Metric) -> bool {
+    metric.unit == Unit::Fraction && metric.log == dir::TRAIN_CSV
 }
 
 /// Whether a metric says how far a run went.

@@ -252,7 +252,12 @@ pub fn schema() -> String {
         ("other", index("the group that it is held against")),
         ("difference", number("mean of the other group minus mean of the better one")),
         ("interval", or_null(list(number("a bound"), "95 % confidence interval of the difference"))),
-        ("t", or_null(number("Welch's t; null if a group has one run or nothing varies"))),
+        (
+            "t",
+            or_null(number(
+                "Welch's t; null if a group has one run, nothing varies, or evaluations leave the order open",
+            )),
+        ),
         ("df", or_null(number("degrees of freedom by Welch and Satterthwaite"))),
         ("p", or_null(number("two-sided p-value"))),
         ("p_adjusted", or_null(number("the same held against the number of tests (Holm)"))),

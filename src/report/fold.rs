@@ -85,6 +85,7 @@ impl<'a> Fold<'a> {
             Aggregate::Min if value < self.value.unwrap_or(f64::INFINITY) => self.value = Some(value),
             Aggregate::Max if value > self.value.unwrap_or(f64::NEG_INFINITY) => self.value = Some(value),
             Aggregate::Median if !value.is_nan() => self.values.push(value),
+            Aggregate::Sum if !value.is_nan() => self.value = Some(self.value.unwrap_or(0.0) + value),
             _ => {}
         }
     }
@@ -104,13 +105,13 @@ impl<'a> Fold<'a> {
     }
 
     /// Takes an evaluation that lies at `at` along the axis of a cut.
-    pub(super) fn take_around(&mut self, row: &[f64], at: f64, cut: f64) {
+    pub(super) fn take_around(&mut self, row: &[f64], step: f64, at: f64, cut: f64) {
         if at <= cut {
             self.take(row);
         }
         let value = row[self.place];
         if self.is_value(value) {
-            self.around.take(at, value, cut);
+            self.around.take(at, (value, step), cut);
         }
     }
 
@@ -144,6 +145,8 @@ impl<'a> Fold<'a> {
     /// Settles the value at a cut, once all evaluations have been taken.
     pub(super) fn cut(&mut self, cut: f64, header: &[String], results: &mut Results) {
         let (value, name) = (self.around.value(cut), || self.metric.name.clone());
+        let sides = self.around.sides(cut).filter(|_| value.is_some());
+        results.sides.extend(sides.map(|(values, steps)| (name(), values, steps)));
         match (value, self.metric.aggregate) {
             (None, _) => {
                 let was_evaluated = header.contains(&self.metric.column) && self.around.is_known();

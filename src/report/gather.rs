@@ -129,7 +129,7 @@ pub fn gather(
                 None => each.iter_mut().for_each(|fold| fold.take_of(row, row[step])),
                 Some(cut) => {
                     let at = at[cut.axis.place()];
-                    each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
+                    each.iter_mut().for_each(|fold| fold.take_around(row, row[step], at, cut.at));
                 }
             }
         };

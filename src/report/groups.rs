@@ -124,8 +124,14 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
         let seed = runs[i].value(SEED).map_or_else(String::new, ToString::to_string);
         by_seed.entry(seed).or_default().push(i);
     }
+    // a copy whose recipe was edited has another seed in name alone
+    let mut by_hash: HashMap<&str, Vec<usize>> = HashMap::new();
+    for &i in group {
+        by_hash.entry(&runs[i].facts.hash).or_default().push(i);
+    }
+    by_hash.remove("");
     let mut copies = Vec::new();
-    for mut same in by_seed.into_values() {
+    for mut same in by_seed.into_values().chain(by_hash.into_values()) {
         let is_altered = |i: usize| !runs[i].parts.otherwise.is_empty();
         let is_finished = |i: usize| runs[i].status == RunStatus::Finished;
         same.sort_by_key(|&i| {
@@ -135,6 +141,7 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
         copies.extend(same.iter().skip(1).map(|&copy| (copy, same[0])));
     }
     copies.sort_unstable();
+    copies.dedup_by_key(|(copy, _)| *copy);
     copies
 }
 
@@ -147,7 +154,7 @@ pub struct Verdict {
     pub groups: (usize, usize),
     /// Mean and spread of each.
     pub spreads: (Spread, Spread),
-    /// Whether evaluations do not tell which of the two reached a target sooner.
+    /// Whether evaluations do not tell which of the two is better, or reached a target sooner.
     pub is_unknown: bool,
     /// The test, the better group's sample first; `None` if a group has a single seed or nothing varies, and where the
     /// order is unknown.
@@ -228,9 +235,13 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     let direction = if metric.better == Better::Lower { "lower" } else { "higher" };
     let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {
         return match (a.sd, b.sd) {
+            (Some(_), Some(_)) if verdict.is_unknown && metric.target.is_none() => format!(
+                "{seen}, and which is better is not known: the evaluations on both sides of the point of comparison are \
+                 not equally far apart, so there is no test"
+            ),
             (Some(_), Some(_)) if verdict.is_unknown => format!(
                 "{seen}, and which is sooner is not known: the evaluations on both sides of the target overlap and are \
-                 not equally far apart, so there is no test"
+                 not equally far apart, or the first one was as good already, so there is no test"
             ),
             (Some(a), Some(b)) if a > 0.0 || b > 0.0 => {
                 format!("{seen}; their values are so large or so small that there is no test of that")

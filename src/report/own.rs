@@ -4,7 +4,7 @@
 //! quick: a recipe is only resolved where its bytes are not those on record.
 
 use crate::recipe::{asks_the_disk, digest_of_values, identity_of_file, written};
-use crate::run::checkpoint::FileDigest;
+use crate::run::checkpoint::{self, CheckpointState, FileDigest};
 use crate::run::{RunRecord, dir, seal};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,4 +66,14 @@ pub fn other_log(
     let noted = logs.get(log).filter(|noted| !is_same(noted))?;
     // it may have been given more columns since
     seal::verify_whole(&run.join(log), noted).err().map(|error| error.to_string())
+}
+
+/// How the logs of a run that may go on are not those that led to its newest checkpoint, by which it would be refused.
+#[must_use]
+pub fn altered_logs(run: &Path) -> Vec<String> {
+    let newest = checkpoint::list(run).ok().and_then(|mut all| all.pop());
+    let state = newest.and_then(|(_, newest)| CheckpointState::read(&newest).ok());
+    let noted = state.map(|state| state.logs).unwrap_or_default();
+    let altered = |log: &&str| seal::verify_beginning(&run.join(log), noted.get(*log)?).err();
+    [dir::TRAIN_CSV, dir::VAL_CSV].iter().filter_map(altered).map(|error| error.to_string()).collect()
 }

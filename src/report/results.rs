@@ -20,6 +20,11 @@ pub struct Results {
     pub(super) earlier: Vec<(String, u64)>,
     /// The step of the evaluation that ended the run before its last step, unless the logs are cut.
     pub(super) at_target: Option<u64>,
+    /// The values of evaluations on both sides of a cut, the lower first, and the steps between them: 0 where there is
+    /// an evaluation at the cut.
+    pub(super) sides: Vec<(String, [f64; 2], f64)>,
+    /// Whether the logs are cut at a time, so that how fast the run was decides all values.
+    pub(super) is_cut_by_time: bool,
     /// Of how many evaluations in `eval.csv` the best value of a metric is.
     pub(super) best_of: Vec<(String, u64)>,
     /// What metrics of `eval.csv` were measured on, and how.
@@ -92,6 +97,12 @@ impl Results {
     pub fn between(&self, way: &str) -> Option<[f64; 2]> {
         let found = self.between.iter().find(|(known, _)| known == way).map(|(_, between)| *between);
         found.or_else(|| self.get(way).map(|at| [at, at]))
+    }
+
+    /// The values of a metric on both sides of a cut, the lower first, and the steps between them.
+    #[must_use]
+    pub fn sides(&self, name: &str) -> Option<([f64; 2], f64)> {
+        self.sides.iter().find(|(known, ..)| known == name).map(|(_, values, steps)| (*values, *steps))
     }
 
     /// Takes the end of the way to a target, which may lie between two evaluations.

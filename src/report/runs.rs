@@ -5,7 +5,7 @@
 
 use super::axis::Axis;
 use super::gather::{Gathered, Results, Scratch, Wanted, gather};
-use super::own::is_own;
+use super::own::{altered_logs, is_own};
 use super::parts::Parts;
 use super::scan::last_row;
 use crate::recipe::written;
@@ -52,6 +52,8 @@ pub struct Run {
 pub struct Facts {
     /// The name of the directory that it was made in.
     pub id: String,
+    /// The identity of the run; empty where there is no record.
+    pub hash: String,
     /// The recipe's name.
     pub name: String,
     /// Optimizer steps asked for.
@@ -66,6 +68,8 @@ pub struct Facts {
     pub simd: String,
     /// The threads of a rank of the last session; 0 for a CUDA device.
     pub threads: usize,
+    /// The peak rate that MFU is a fraction of, in operations per second.
+    pub peak_flops: Option<u64>,
     /// The machine.
     pub host: String,
     /// The version of this program.
@@ -91,6 +95,8 @@ pub struct Facts {
     pub parent: Option<Parent>,
     /// What the weights that it began with had been trained on beside its own training data.
     pub trained_before: Option<TrainedBefore>,
+    /// Whether some of its validation data are among its training data.
+    pub trains_on_validation: bool,
     /// The evaluation that ended it before its last step.
     pub reached_target: Option<ReachedTarget>,
     /// Why it failed or diverged.
@@ -111,10 +117,12 @@ impl From<RunRecord> for Facts {
         Self {
             logs,
             id: record.id,
+            hash: record.hash,
             name: record.name,
             total_steps: record.total_steps,
             total_tokens: record.plan.get("tokens").and_then(Json::as_u64),
             // that of a CUDA device is its name
+            peak_flops: record.peak.as_ref().map(|peak| peak.flops as u64),
             processor: record
                 .peak
                 .filter(|_| record.device == "cpu")
@@ -134,6 +142,7 @@ impl From<RunRecord> for Facts {
             evaluated_before: record.evaluated_before,
             parent: record.parent,
             trained_before: record.trained_before,
+            trains_on_validation: record.trains_on_validation,
             reached_target: record.reached_target,
             error: record.error,
             created: record.created,
@@ -184,9 +193,9 @@ impl Run {
         }
         let file = path.join(dir::RECIPE);
         let text = regular::read_unlinked_text(&file, regular::RECIPE);
-        if let (Ok(text), Some(record)) = (&text, &record)
-            && is_own(path, text, record) == Some(false)
-        {
+        let known = text.as_ref().ok().zip(record.as_ref());
+        let is_edited = known.is_some_and(|(text, record)| is_own(path, text, record) == Some(false));
+        if let Some(record) = record.as_ref().filter(|_| is_edited) {
             warn(&format!(
                 "`{}` was edited: it is not the recipe of the run, whose hash begins with {}; `runner` with that \
                  recipe writes it again",
@@ -204,7 +213,10 @@ impl Run {
         let parts = record.as_ref().map(|record| Parts::new(record, &recipe)).unwrap_or_default();
         let facts = record.map(Facts::from).unwrap_or_default();
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
-        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().chain(parts.note()).collect();
+        let at_target = at_target.map(|_| AT_TARGET.to_owned());
+        let edited =
+            is_edited.then(|| "its recipe.toml was edited, and is not what it was trained by".to_owned());
+        let notes = at_target.into_iter().chain(edited).chain(parts.note()).collect();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
         Ok(Self {
@@ -238,8 +250,15 @@ impl Run {
         let Gathered { results, malformed, reached, unreadable, changed } =
             gather(path, &run.facts, wanted, |basis, column| basis.goes_on(&run, column), scratch);
         run.results = results;
-        run.warnings.extend(changed);
+        run.results.is_cut_by_time = wanted.cut.is_some_and(|cut| cut.axis == Axis::Time);
         let is_readable = unreadable.is_empty();
+        let may_go_on =
+            matches!(run.status, RunStatus::Interrupted | RunStatus::Failed | RunStatus::Diverged);
+        let altered = if may_go_on && is_readable { altered_logs(path) } else { Vec::new() };
+        if !changed.is_empty() || !altered.is_empty() {
+            run.notes.push("a log of it was changed: what that says now is shown".to_owned());
+        }
+        run.warnings.extend(changed.into_iter().chain(altered));
         run.warnings.extend(unreadable);
         run.complete &= is_readable;
         let at_target = run.facts.reached_target.filter(|_| run.status == RunStatus::Finished);

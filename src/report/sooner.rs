@@ -1,4 +1,4 @@
-//! Whether evaluations tell which of two groups of runs reached a target sooner.
+//! Whether evaluations tell which of two groups of runs is better at a point, or reached a target sooner.
 //!
 //! The way to a target is interpolated between the evaluations on both sides of it. Losses fall ever more slowly, so
 //! the line between two evaluations lies above the curve, and the further apart they are, the later the target seems to
@@ -7,6 +7,7 @@
 use super::groups::Group;
 use super::metrics::Metric;
 use super::runs::Run;
+use super::target::{Target, Way};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
@@ -34,11 +35,44 @@ pub(super) fn between(group: &Group, runs: &[Run], way: &Metric) -> Option<[f64;
     of_runs.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
 }
 
-/// Whether two groups reached a target between evaluations that overlap although they are not equally far apart, so
-/// that their order is not known.
-pub(super) fn is_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric) -> bool {
+/// Whether evaluations leave open which of two groups is better: the values of both lie between evaluations that are not
+/// equally far apart and overlap.
+pub(super) fn is_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
+    match &metric.target {
+        Some(target) => is_way_unknown(groups, runs, metric, target),
+        None => is_value_unknown(groups, runs, metric),
+    }
+}
+
+/// The target was reached between evaluations that overlap although they are not equally far apart, or by the first
+/// one.
+fn is_way_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric, target: &Target) -> bool {
     let [first, second] = groups.map(|group| between(group, runs, way));
     let overlap = first.zip(second).is_some_and(|([a, b], [c, d])| a.max(c) < b.min(d));
-    let of_both = groups.into_iter().flat_map(Group::counted).flat_map(|run| tokens_apart(&runs[run]));
-    overlap && of_both.collect::<BTreeSet<u64>>().len() > 1
+    let of_both = || groups.into_iter().flat_map(Group::counted).map(|run| &runs[run]);
+    let is_bound = |run: &Run| run.results.before_first().contains(&target.name());
+    // a column of `eval.csv` has rows at other steps than the recipe says
+    let steps = target.metric(Way::Steps);
+    let apart = of_both().filter_map(|run| run.results.between(&steps)).map(|[begin, end]| end - begin);
+    let is_unequal = are_unequal(apart.filter(|apart| *apart > 0.0))
+        || of_both().flat_map(tokens_apart).collect::<BTreeSet<u64>>().len() > 1;
+    overlap && (of_both().any(is_bound) || is_unequal)
+}
+
+/// The values at a cut lie between those of evaluations that overlap although they are not equally far apart.
+fn is_value_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
+    let sides = |group: &Group| -> Vec<([f64; 2], f64)> {
+        group.counted().filter_map(|run| runs[run].results.sides(&metric.name)).collect()
+    };
+    let [first, second] = groups.map(sides);
+    let range = |sides: &[([f64; 2], f64)]| {
+        sides.iter().map(|(values, _)| *values).reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
+    };
+    let overlap = range(&first).zip(range(&second)).is_some_and(|([a, b], [c, d])| a.max(c) <= b.min(d));
+    overlap && are_unequal(first.iter().chain(&second).map(|(_, steps)| *steps))
+}
+
+fn are_unequal(mut numbers: impl Iterator<Item = f64>) -> bool {
+    let first = numbers.next();
+    numbers.any(|number| Some(number) != first)
 }

@@ -107,6 +107,8 @@ pub enum Aggregate {
     Max,
     /// The middle value, the upper of two.
     Median,
+    /// All values together.
+    Sum,
 }
 
 /// Which end of a figure is the good one.

@@ -4,7 +4,7 @@
 //! comparisons and plots make of it. Files are written in the order of the rows. `CONTRIBUTING.md`
 //! says what a new column needs besides its row.
 
-use super::column::Aggregate::{Last, LastPlusOne, Max, Median, Min};
+use super::column::Aggregate::{Last, LastPlusOne, Max, Median, Min, Sum};
 use super::column::Better::{Higher, Lower};
 use super::column::{Better, Column, Curve, Summary, Unit};
 use super::dir;
@@ -68,7 +68,14 @@ rows! {
         };
         /// 1 if the update was left out, because a gradient was not finite (fp16 only) or because the watchdog skipped
         /// the step, else 0.
-        skipped: bool = false => Column::deterministic(Unit::Number);
+        skipped: bool = false => Column {
+            summaries: &[Summary {
+                place: 120, leaves: 120, name: "skipped_steps", title: "skipped",
+                meaning: "steps whose update was left out",
+                for_people: false, ..Summary::of(Sum, Lower)
+            }],
+            ..Column::deterministic(Unit::Number)
+        };
         /// Wall time of the step in milliseconds.
         step_ms: f64 = f64::NAN => Column {
             summaries: &[Summary {

@@ -61,13 +61,13 @@ pub struct Evaluation {
     pub values: Vec<(String, f64)>,
 }
 
-/// Adds a row to the `eval.csv` of the run in `run`.
+/// Adds a row to the `eval.csv` of the run in `run`. Links of other users are followed on the way to `trusted` alone.
 ///
 /// # Errors
 /// [`RunError::Io`]; [`RunError::Malformed`] for a file that has no column `step`, which is left as it is.
-pub fn append(run: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
+pub fn append(run: &Path, trusted: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
     let path = run.join(dir::EVAL_CSV);
-    let run = OpenDir::open(run).context("open", run)?;
+    let run = regular::open_followed(run, trusted).context("open", run)?;
     let mut held = locked(&run)?;
     let mut text = String::new();
     held.by_ref().take(regular::LOG).read_to_string(&mut text).context("read", &path)?;
@@ -221,9 +221,10 @@ mod tests {
     #[test]
     fn rows_are_in_the_order_of_steps_and_columns_are_made_when_needed() {
         let dir = tempfile::tempdir().expect("tempdir");
-        append(dir.path(), &evaluation(20, &[("val_loss", 3.5)])).expect("a row");
-        append(dir.path(), &evaluation(10, &[("poems_acc", 0.25)])).expect("a row");
-        append(dir.path(), &evaluation(20, &[("val_loss", 3.25), ("poems_acc", 0.5)])).expect("a row");
+        append(dir.path(), dir.path(), &evaluation(20, &[("val_loss", 3.5)])).expect("a row");
+        append(dir.path(), dir.path(), &evaluation(10, &[("poems_acc", 0.25)])).expect("a row");
+        append(dir.path(), dir.path(), &evaluation(20, &[("val_loss", 3.25), ("poems_acc", 0.5)]))
+            .expect("a row");
         let text = std::fs::read_to_string(dir.path().join("eval.csv")).expect("the file");
         let row = |step: u64, end: &str| {
             format!("{step},{},2024-01-01T00:00:00Z,fp32,a_b.bin;c.bin,64,{MEASURES},{end}\n", 10 * step)
@@ -241,7 +242,7 @@ mod tests {
                 scope.spawn(move || {
                     for row in 0..5 {
                         let name = format!("task{writer}_acc");
-                        append(run, &evaluation(row, &[(&name, 0.5)])).expect("a row");
+                        append(run, run, &evaluation(row, &[(&name, 0.5)])).expect("a row");
                     }
                 });
             }
@@ -255,17 +256,19 @@ mod tests {
     fn a_row_that_may_have_been_cut_is_neither_lost_nor_taken_for_whole() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("eval.csv");
-        append(dir.path(), &evaluation(10, &[("val_loss", 3.5)])).expect("a row");
+        append(dir.path(), dir.path(), &evaluation(10, &[("val_loss", 3.5)])).expect("a row");
         let whole = std::fs::read_to_string(&path).expect("the file");
         for cut in [whole.trim_end(), &whole[..whole.rfind(',').expect("a comma")]] {
             std::fs::write(&path, cut).expect("write");
-            let error = append(dir.path(), &evaluation(20, &[])).expect_err("a cut row").to_string();
+            let error =
+                append(dir.path(), dir.path(), &evaluation(20, &[])).expect_err("a cut row").to_string();
             assert!(error.contains("eval.csv") && error.contains("has no end"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).expect("the file"), cut);
         }
         let narrow = whole.replace(",3.5", "");
         std::fs::write(&path, &narrow).expect("write");
-        let error = append(dir.path(), &evaluation(20, &[])).expect_err("a cell less").to_string();
+        let error =
+            append(dir.path(), dir.path(), &evaluation(20, &[])).expect_err("a cell less").to_string();
         assert!(error.contains("has not 8 cells"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), narrow);
     }
@@ -275,7 +278,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("eval.csv");
         std::fs::write(&path, "a,b\n1,2\n").expect("write");
-        let error = append(dir.path(), &evaluation(1, &[])).expect_err("no step").to_string();
+        let error = append(dir.path(), dir.path(), &evaluation(1, &[])).expect_err("no step").to_string();
         assert!(error.contains("eval.csv") && error.contains("`step`"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), "a,b\n1,2\n");
     }

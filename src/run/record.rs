@@ -167,6 +167,9 @@ pub struct RunRecord {
     /// known: weights of other programs do not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trained_before: Option<TrainedBefore>,
+    /// Whether some of its validation data are among its training data.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub trains_on_validation: bool,
     /// When the directory was made.
     pub created: String,
     /// When training first started.

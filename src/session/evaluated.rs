@@ -6,7 +6,7 @@ use crate::eval::{Cut, DataLoss, Definition, Score, Tally};
 use crate::run::columns::NAMED_SET;
 use crate::run::evaluations::{self, BITS_PER_BYTE, WHOLE};
 use crate::run::{dir, facts};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A model's loss on data.
 #[derive(Debug, Clone)]
@@ -111,11 +111,12 @@ impl Evaluated {
         losses.chain(bytes).chain(tasks).collect()
     }
 
-    /// Appends the numbers to the `eval.csv` of the run and returns its path.
+    /// Appends the numbers to the `eval.csv` of the run and returns its path. Links of other users are followed on the
+    /// way to `runs_dir` alone.
     ///
     /// # Errors
     /// [`UsageError`] for weights that are no run's; [`RunError`](crate::run::RunError) for a file that is not written.
-    pub fn save(&self, precision: &str) -> anyhow::Result<PathBuf> {
+    pub fn save(&self, precision: &str, runs_dir: &Path) -> anyhow::Result<PathBuf> {
         let Some(OfRun { run, step, tokens }) = &self.run else {
             return Err(no_run(&self.model).into());
         };
@@ -134,7 +135,7 @@ impl Evaluated {
             measured: self.measured(),
             values,
         };
-        evaluations::append(run, &evaluation)?;
+        evaluations::append(run, runs_dir, &evaluation)?;
         Ok(run.join(dir::EVAL_CSV))
     }
 }

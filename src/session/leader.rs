@@ -317,6 +317,7 @@ impl Job<'_> {
         if let Some(parent) = self.data.start.parent() {
             record.parent = Some(parent.clone());
         }
+        record.trains_on_validation = !self.data.shards().shared().is_empty();
         record.trained_before = self.data.trained_before(&self.trained_before);
         record.started.get_or_insert_with(facts::now);
         record.ended = None;

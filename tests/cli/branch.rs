@@ -504,8 +504,12 @@ fn validation_data_that_the_weights_have_seen_are_told_of() {
         let compared = lab.run(["compare", &runs]);
         let whole = format!("{}: the weights that it began with were trained on the validation", id(&seen));
         let may = format!("{}: the weights that it began with were trained on other data", id(&perhaps));
+        let random = lab.train_in(&runs, &["seed=8"]);
+        let mixed = lab.run(["compare", &runs]).expect(0).stdout.clone();
+        assert_eq!(mixed.contains("began with weights that were trained before"), i > 0, "{mixed}");
+        assert!(mixed.contains(&may), "{mixed}");
+        fs::remove_dir_all(random).expect("removed");
         assert!(compared.expect(0).stdout.contains(&whole), "{}", compared.stdout);
-        assert!(compared.stdout.contains(&may), "{}", compared.stdout);
         // what begins with the weights of that one has seen as much, also after it was interrupted
         let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", seen.display());
         let sets = [other[0], other[2], &from, "data.val=data/train.bin"];
@@ -513,6 +517,10 @@ fn validation_data_that_the_weights_have_seen_are_told_of() {
         lab.run(["--resume", &again.display().to_string()]).expect(0);
         assert_eq!(record(&again)["trained_before"], "validation_data");
     }
+    let own = lab.run_of(lab.run(support::tiny("overlap", &["data.val=data/train.bin"])).expect(0));
+    let compared = lab.run(["compare", "overlap"]);
+    let note = format!("{}: validation data are among the training data", id(&own));
+    assert!(compared.expect(0).stdout.contains(&note), "{}", compared.stdout);
     // the same data, and random weights, say nothing
     for from in [trunk_of(",step=8"), "seed=3".to_owned()] {
         let ended = lab.run(support::tiny("runs", &[&from, "schedule.max_steps=14"]));

@@ -407,3 +407,25 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() {
         ended.says(parts);
     }
 }
+
+/// Who may write in a shared directory could choose by a link which run gets the row.
+#[test]
+fn nothing_is_saved_through_a_link_of_another_user() {
+    let lab = Lab::new();
+    let run = lab.train(&["schedule.max_steps=3", "schedule.warmup_steps=0"]);
+    std::fs::create_dir(lab.path("shared")).expect("a directory");
+    let link = lab.path("shared").join(run.file_name().expect("a name"));
+    std::os::unix::fs::symlink(&run, &link).expect("a link");
+    let save = || eval(&lab, [shown(&link), "--data", "data/val.bin", "--save"]);
+    let exported = || lab.run(["export", shown(&link), "--tensorboard", "shared"]);
+    save().expect(0);
+    // only root can give a link away
+    if std::os::unix::fs::lchown(&link, Some(12345), None).is_ok() {
+        let before = support::everything(&run);
+        let refused = save();
+        assert!(matches!(refused.code, Some(1 | 2)), "{}", refused.stderr);
+        refused.says(&["is a link of another user: name what it leads to"]);
+        assert_ne!(exported().code, Some(0));
+        assert!(support::everything(&run) == before);
+    }
+}

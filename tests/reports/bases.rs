@@ -453,3 +453,110 @@ fn evaluations_that_were_rounded_otherwise_and_losses_under_unequal_dropout_say_
     assert!(!text(&lab, &by_name).contains("was evaluated in"), "{}", text(&lab, &by_name));
     assert!(!text(&lab, &of_training).contains("activations"), "{}", text(&lab, &of_training));
 }
+
+/// Two learning rates with two seeds each, and what `run.json` says of each learning rate.
+fn rates(lab: &Lab, of_rate: impl Fn(usize) -> Value) {
+    for i in 0..2 {
+        for seed in 1..=2u64 {
+            let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
+            let tokens_per_s = 1000.0 + 10.0 * seed as f64;
+            Fake { extra: of_rate(i), tokens_per_s, ..fake }.write(&lab.path("runs"));
+        }
+    }
+}
+
+#[test]
+fn shares_of_peak_rates_that_differ_are_not_compared() {
+    let by = ["--by", "mfu", "--metrics", "mfu"];
+    for (second, is_apart) in [(232e9, true), (116.5e9, false)] {
+        let lab = Lab::new();
+        rates(&lab, |i| json!({"device": "cpu", "peak": {"flops": ([116e9, second][i])}}));
+        let found = json(&lab, &by);
+        assert_eq!(found["tests"].as_array().map(Vec::len), Some(usize::from(!is_apart)), "{found:#}");
+        let said = text(&lab, &by);
+        assert_eq!(said.contains("mfu was measured against peak rates that differ"), is_apart, "{said}");
+        assert!(!text(&lab, &["--by", "tokens_per_s"]).contains("against peak rates that differ: "));
+    }
+    let lab = Lab::new();
+    let run = Fake::new("fake-1", 1, 1e-3, 3.0).write(&lab.path("runs"));
+    assert!(!text(&lab, &[]).contains("peak rate"));
+    let log = fs::read_to_string(run.join("train.csv")).expect("a log").replace(",0.25,", ",2.75,");
+    fs::write(run.join("train.csv"), log).expect("a log");
+    assert!(text(&lab, &[]).contains("fake-1: the MFU is above 100 %"), "{}", text(&lab, &[]));
+}
+
+#[test]
+fn what_runs_have_come_to_by_a_time_is_of_their_machine_and_their_own_steps() {
+    let tests = |lab: &Lab, args: &[&str]| json(lab, args)["tests"].as_array().map(Vec::len);
+    let (by_time, by_step) = (["--align", "time", "--by", "loss"], ["--align", "step", "--by", "loss"]);
+    let lab = Lab::new();
+    rates(&lab, |i| json!({"device": "cpu", "simd": (["baseline", "avx512"][i])}));
+    assert_eq!([tests(&lab, &by_time), tests(&lab, &by_step)], [Some(0), Some(1)]);
+    assert!(text(&lab, &by_time).contains("loss was measured on machines that differ"));
+    // the seconds of a branch are its own
+    let lab = Lab::new();
+    rates(&lab, |i| match i {
+        0 => json!({}),
+        _ => json!({"parent": {"run": "trunk", "step": 8, "optimizer": true}}),
+    });
+    let by_seconds = ["--by", "elapsed_s", "--metrics", "elapsed_s"];
+    assert_eq!(
+        [tests(&lab, &by_time), tests(&lab, &by_seconds), tests(&lab, &by_step)],
+        [Some(0), Some(0), Some(1)]
+    );
+    let said = text(&lab, &by_seconds);
+    assert!(said.contains("elapsed_s was measured from different steps on"), "{said}");
+}
+
+#[test]
+fn an_edited_run_is_told_of_wherever_its_figures_go_and_is_no_further_seed() {
+    let lab = Lab::new();
+    let runs: Vec<_> = ["1", "2"].map(|seed| lab.train(&[&format!("seed={seed}")])).into();
+    let formats = |note: &str, is_said: bool| {
+        for format in ["table", "csv", "markdown", "json"] {
+            let said = lab.run(["compare", "runs", "--format", format]).expect(0).stdout.clone();
+            assert_eq!(said.contains(note), is_said, "{format}: {said}");
+        }
+        let page = lab.path("page.html").display().to_string();
+        lab.run(["compare", "runs", "--plot", &page]).expect(0);
+        assert_eq!(fs::read_to_string(&page).expect("a page").contains(note), is_said);
+    };
+    let (of_log, of_recipe) = ("a log of it was changed", "its recipe.toml was edited");
+    formats(of_log, false);
+    let val = runs[0].join("val.csv");
+    let own = fs::read_to_string(&val).expect("a log");
+    fs::write(&val, own.replacen(".", ".1", 1)).expect("a log");
+    formats(of_log, true);
+    fs::write(&val, own).expect("a log");
+    formats(of_recipe, false);
+    // a copy under another seed
+    let copy = lab.path("runs/copy");
+    fs::create_dir(&copy).expect("a directory");
+    for name in ["run.json", "train.csv", "val.csv"] {
+        fs::copy(runs[1].join(name), copy.join(name)).expect("copied");
+    }
+    let recipe = fs::read_to_string(runs[1].join("recipe.toml")).expect("a recipe");
+    fs::write(copy.join("recipe.toml"), recipe.replace("seed = 2", "seed = 3")).expect("a recipe");
+    formats(of_recipe, true);
+    let groups = json(&lab, &[])["groups"].clone();
+    assert_eq!(groups[0]["copies"].as_array().map(Vec::len), Some(1), "{groups:#}");
+    fs::remove_dir_all(&copy).expect("removed");
+    // one that was interrupted is held against its newest checkpoint
+    let run = lab.crash("others", &[], "csv.before_row:11");
+    let others = |is_said: bool| {
+        let record = support::record(&run);
+        let record = json!({"status": "failed", "error": "killed"}).as_object().map(|more| {
+            let mut record = record.as_object().expect("a record").clone();
+            record.extend(more.clone());
+            record
+        });
+        fs::write(run.join("run.json"), Value::from(record.expect("a record")).to_string()).expect("written");
+        let said = lab.run(["compare", "others"]).expect(0).stdout.clone();
+        assert_eq!(said.contains(of_log), is_said, "{said}");
+    };
+    others(false);
+    let log = run.join("train.csv");
+    let own = fs::read_to_string(&log).expect("a log");
+    fs::write(&log, own.replacen(".", ".1", 1)).expect("a log");
+    others(true);
+}

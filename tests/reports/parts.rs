@@ -290,3 +290,23 @@ fn files_that_were_changed_between_runs_are_named() {
     }
     assert!(!text(&lab, &[]).contains("names the same path"));
 }
+
+#[test]
+fn steps_whose_update_was_left_out_are_counted_and_told_of() {
+    let lab = Lab::new();
+    for seed in 1..=2 {
+        Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0).write(&lab.path("runs"));
+    }
+    assert!(!text(&lab, &[]).contains("skipped"));
+    let log = lab.path("runs/fake-2/train.csv");
+    let rows = fs::read_to_string(&log).expect("a log");
+    fs::write(&log, rows.replacen(",0.1,1,0,", ",0.1,1,1,", 2)).expect("a log");
+    let said = text(&lab, &[]);
+    let note = "skipped steps, whose update was left out, count among the steps and tokens: fake-2 (2)";
+    assert!(said.contains(note), "{said}");
+    let csv = lab.run(["compare", "runs", "--format", "csv", "--sort", "seed"]).expect(0).stdout.clone();
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().expect("a header");
+    let place = head.iter().position(|name| *name == "skipped_steps").expect("a column");
+    assert_eq!(lines.map(|line| line[place].to_owned()).collect::<Vec<_>>(), ["0", "2"]);
+}

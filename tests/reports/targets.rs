@@ -380,3 +380,45 @@ fn where_unequal_evaluations_overlap_there_is_no_test_of_which_is_sooner() {
     let (between, apart) = ([[6.0, 3.0, 3.0], [5.0, 3.0, 3.0]], [[6.0, 3.0, 3.0], [6.0, 5.0, 3.0]]);
     assert!(tested([2, 2], between) && tested([2, 4], apart) && !tested([2, 4], between));
 }
+
+#[test]
+fn what_was_reached_by_the_first_evaluation_is_no_figure_to_test() {
+    let lab = Lab::new();
+    for (i, first) in [6.0, 3.0].into_iter().enumerate() {
+        for seed in 1..=3u64 {
+            let noise = 0.1 * seed as f64;
+            let val = match i {
+                0 => vec![(0, 10.0), (2, first - noise), (4, 3.0)],
+                _ => vec![(4, first - noise)],
+            };
+            Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) }
+                .write(&lab.path("runs"));
+        }
+    }
+    let found = document(&lab, &["--target", "val_loss=4"]);
+    assert!(found["tests"][0]["p"].is_null() && found["tests"][0]["difference"].is_number(), "{found:#}");
+    assert!(text(&lab, &[]).contains("which is sooner is not known"), "{}", text(&lab, &[]));
+}
+
+#[test]
+fn where_values_at_a_cut_lie_between_unequal_evaluations_there_is_no_test() {
+    let compared = |of_second: &[(u64, f64)]| {
+        let lab = Lab::new();
+        for (i, val) in [&[(0, 10.0), (2, 6.0), (4, 4.0)][..], of_second].into_iter().enumerate() {
+            for seed in 1..=3u64 {
+                let val = val.iter().map(|(step, loss)| (*step, loss - 0.1 * seed as f64)).collect();
+                Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) }
+                    .write(&lab.path("runs"));
+            }
+        }
+        let args = ["--align", "step", "--at", "3"];
+        let found = document(&lab, &args);
+        let said = lab.run([&["compare", "runs"], &args[..]].concat()).expect(0).stdout.clone();
+        assert_eq!(said.contains("which is better is not known"), found["tests"][0]["p"].is_null(), "{said}");
+        found["tests"][0]["p"].is_number()
+    };
+    // as often, less often, and less often but lower than anything between the other's evaluations
+    assert!(compared(&[(0, 10.0), (2, 6.2), (4, 4.2)]));
+    assert!(!compared(&[(0, 10.0), (4, 4.2)]));
+    assert!(compared(&[(0, 3.5), (4, 3.0)]));
+}

@@ -13,15 +13,7 @@ const EPOCHS: f64 = 4.0;
 pub(super) fn overlap(subject: &Subject) -> Remark {
     let data = &subject.recipe.data;
     let shared: Vec<&str> = match subject.shards {
-        Some(shards) => {
-            let is_trained_on = |content: &String| shards.train.iter().any(|shard| shard.content == *content);
-            shards
-                .val
-                .iter()
-                .filter(|shard| is_trained_on(&shard.content))
-                .map(|shard| shard.name.as_str())
-                .collect()
-        }
+        Some(shards) => shards.shared(),
         // without the files, only what is named twice can be known
         None => data.val.iter().filter(|entry| data.train.contains(entry)).map(String::as_str).collect(),
     };

@@ -42,6 +42,16 @@ pub struct Shards {
     pub skipped: Vec<(&'static str, PathBuf)>,
 }
 
+impl Shards {
+    /// The names of the shards of the validation data that are among those of the training data.
+    #[must_use]
+    pub fn shared(&self) -> Vec<&str> {
+        let is_trained_on = |content: &String| self.train.iter().any(|shard| shard.content == *content);
+        let shared = self.val.iter().filter(|shard| is_trained_on(&shard.content));
+        shared.map(|shard| shard.name.as_str()).collect()
+    }
+}
+
 /// One shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {

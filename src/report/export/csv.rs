@@ -50,10 +50,12 @@ mod tests {
                 row("-2+cmd|' /C calc'!A0", "-inf".into()),
                 row("\t=1", "-5".into()),
                 row("a-1=2", "'=1".into()),
+                row("x;=1;-5; @SUM(1)", "x\n=1".into()),
+                row("\u{feff}=1", "＝1".into()),
             ],
         };
         let expected = "run,'@SUM(A1)\r\n\"'=HYPERLINK(\"\"http://x\"\")\",-1.5\r\n'-2+cmd|' /C calc'!A0,-inf\r\n\
-            '\t=1,-5\r\na-1=2,'=1\r\n";
+            '\t'=1,-5\r\na-1=2,'=1\r\nx;'=1;-5;' @SUM(1),\"x\n'=1\"\r\n'\u{feff}=1,'＝1\r\n";
         assert_eq!(Csv.export(&table), expected);
     }
 

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 /// The key of what training alone does to activations.
 const DROPOUT: &str = "model.dropout";
+/// The metric of the share of the peak rate.
+const MFU: &str = "mfu";
 /// The metric of the loss on the validation data.
 const VAL_LOSS: &str = "val_loss";
 
@@ -44,24 +46,32 @@ pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
 
 /// Which groups have no mean, because their replicas were measured on different data.
 pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
-    let mut notes = Vec::new();
+    // the same of several groups is one note
+    let mut notes: Vec<(String, Vec<String>)> = Vec::new();
+    let is_shown = |metric: &&Metric| {
+        let is_usual = comparison.asked.is_empty() && comparison.targets.is_empty();
+        metric.name != MFU || is_usual || comparison.asked.contains(metric) || comparison.judge() == *metric
+    };
     for group in &comparison.groups {
         let is_mixed = |metric: &&Metric| group.is_mixed(&comparison.runs, metric);
-        let mixed: Vec<&Metric> = comparison.metrics().filter(is_mixed).collect();
+        let mixed: Vec<&Metric> = comparison.metrics().filter(is_shown).filter(is_mixed).collect();
         let (Some(first), names) = (mixed.first(), mixed.iter().map(|metric| metric.name.clone())) else {
             continue;
         };
         let measured = group.measured(&comparison.runs, first).map(|run| &comparison.runs[run]);
         let bases = Basis::of_each(measured, first);
-        notes.push(format!(
-            "{}: {} of its seeds {} measured {}, so there is no mean and no test",
-            group.label,
+        let note = format!(
+            "{} of the seeds {} measured {}, so there is no mean and no test",
             listed(names.collect()),
             if mixed.len() == 1 { "was" } else { "were" },
             Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
-        ));
+        );
+        match notes.iter_mut().find(|(known, _)| *known == note) {
+            Some((_, labels)) => labels.push(group.label.clone()),
+            None => notes.push((note, vec![group.label.clone()])),
+        }
     }
-    notes
+    notes.into_iter().map(|(note, labels)| format!("{}: {note}", listed(labels))).collect()
 }
 
 /// Of which runs `eval.csv` does not say by digests what it is of.
@@ -140,6 +150,13 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let seen = of(TrainedBefore::ValidationData);
     let perhaps = of(TrainedBefore::OtherData);
     let mut notes = Vec::new();
+    let trained_on = || runs.iter().filter(|run| run.facts.trains_on_validation);
+    if trained_on().next().is_some() {
+        notes.push(format!(
+            "{}: validation data are among the training data, and a loss on seen data says nothing about new data",
+            names(runs, trained_on())
+        ));
+    }
     if seen.clone().next().is_some() {
         notes.push(format!(
             "{}: the weights that it began with were trained on the validation data: a loss on seen data says nothing \
@@ -202,5 +219,14 @@ pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
              has learned: only a validation loss compares them",
             metric.name
         )
+    })
+}
+
+/// Which runs were faster than the peak rate that their MFU is a fraction of.
+pub(super) fn above_peak(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let above = || runs.iter().filter(|run| run.results.get(MFU).is_some_and(|mfu| mfu > 1.0));
+    above().next().is_some().then(|| {
+        format!("{}: the MFU is above 100 %, so the peak rate was measured too low", names(runs, above()))
     })
 }

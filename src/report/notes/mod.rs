@@ -9,9 +9,11 @@ use super::differences::digest;
 use super::runs::Run;
 use crate::run::column::Unit;
 use crate::run::dir;
-use crate::wording::tame_line;
+use crate::wording::{tame_line, thousands};
 use std::collections::BTreeMap;
 
+/// The key that names what a run began from.
+const INIT_FROM: &str = "model.init_from";
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
 
@@ -29,6 +31,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(measured::seen_before(comparison));
     notes.extend(measured::precisions(comparison));
     notes.extend(measured::under_dropout(comparison));
+    notes.extend(measured::above_peak(comparison));
     notes.extend(changed_contents(comparison));
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
@@ -37,6 +40,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(cadence::overlaps(comparison));
     notes.extend(cadence::best_of_some(comparison));
     notes.extend(cadence::best_batches(comparison));
+    notes.extend(skipped(comparison));
+    notes.extend(with_weights(comparison));
     notes.extend(seconds_of_branches(comparison));
     notes.extend(targets(comparison));
     let runs = &comparison.runs;
@@ -117,6 +122,37 @@ fn one_trunk(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// Which runs began with weights that somebody has trained before, where not all did with the same.
+fn with_weights(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let with = || runs.iter().filter(|run| run.value(INIT_FROM).is_some() && !took_a_state(run));
+    let is_mixed = runs.iter().any(|run| run.value(INIT_FROM) != runs[0].value(INIT_FROM));
+    (is_mixed && with().next().is_some()).then(|| {
+        format!(
+            "{}: began with weights that were trained before, and the steps, tokens and seconds of that count nowhere; \
+             seeds that begin with the same weights differ less than others do",
+            names(runs, with())
+        )
+    })
+}
+
+/// Of which runs the updates of some steps were left out.
+fn skipped(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let of_run = |run: &Run| {
+        let skipped = run.results.get("skipped_steps").filter(|skipped| *skipped > 0.0)?;
+        Some(format!("{} ({})", name(runs, run), thousands(skipped as u64)))
+    };
+    let with_some: Vec<String> = runs.iter().filter_map(of_run).collect();
+    let is_some = !with_some.is_empty();
+    is_some.then(|| {
+        format!(
+            "skipped steps, whose update was left out, count among the steps and tokens: {}",
+            listed(with_some)
+        )
+    })
+}
+
 /// Which runs lack the seconds of what they branched off, where seconds decide something.
 fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
@@ -186,7 +222,7 @@ fn targets(comparison: &Comparison) -> Vec<String> {
 
 /// Whether a run goes on from the whole state of another one.
 fn took_a_state(run: &Run) -> bool {
-    let from = run.value("model.init_from").and_then(serde_json::Value::as_object);
+    let from = run.value(INIT_FROM).and_then(serde_json::Value::as_object);
     from.is_some_and(|from| from.get("optimizer") != Some(&serde_json::Value::Bool(false)))
 }
 

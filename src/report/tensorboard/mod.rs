@@ -109,7 +109,7 @@ impl Export {
                 let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 OpenDir::open(parent).and_then(|parent| parent.inside(name))
             }
-            _ => OpenDir::open(&self.dir),
+            (parent, _) => regular::open_followed(&self.dir, parent.unwrap_or(Path::new(""))),
         };
         opened.map(Arc::new).map_err(failed)
     }
