@@ -236,8 +236,8 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {
         return match (a.sd, b.sd) {
             (Some(_), Some(_)) if verdict.is_unknown && metric.target.is_none() => format!(
-                "{seen}, and which is better is not known: the evaluations on both sides of the point of comparison are \
-                 not equally far apart, so there is no test"
+                "{seen}, and which is better is not known: the evaluations on both sides of the point of comparison \
+                 are not equally far apart, so there is no test"
             ),
             (Some(_), Some(_)) if verdict.is_unknown => format!(
                 "{seen}, and which is sooner is not known: the evaluations on both sides of the target overlap and are \

@@ -35,8 +35,8 @@ pub(super) fn between(group: &Group, runs: &[Run], way: &Metric) -> Option<[f64;
     of_runs.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
 }
 
-/// Whether evaluations leave open which of two groups is better: the values of both lie between evaluations that are not
-/// equally far apart and overlap.
+/// Whether evaluations leave open which of two groups is better: the values of both lie between evaluations that are
+/// not equally far apart and overlap.
 pub(super) fn is_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
     match &metric.target {
         Some(target) => is_way_unknown(groups, runs, metric, target),

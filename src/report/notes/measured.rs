@@ -61,7 +61,7 @@ pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
         let measured = group.measured(&comparison.runs, first).map(|run| &comparison.runs[run]);
         let bases = Basis::of_each(measured, first);
         let note = format!(
-            "{} of the seeds {} measured {}, so there is no mean and no test",
+            "{} of its seeds {} measured {}, so there is no mean and no test",
             listed(names.collect()),
             if mixed.len() == 1 { "was" } else { "were" },
             Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
@@ -71,7 +71,11 @@ pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
             None => notes.push((note, vec![group.label.clone()])),
         }
     }
-    notes.into_iter().map(|(note, labels)| format!("{}: {note}", listed(labels))).collect()
+    let said = |(note, labels): (String, Vec<String>)| {
+        let note = if labels.len() > 1 { note.replace(" of its seeds ", " of their seeds ") } else { note };
+        format!("{}: {note}", listed(labels))
+    };
+    notes.into_iter().map(said).collect()
 }
 
 /// Of which runs `eval.csv` does not say by digests what it is of.
