@@ -229,6 +229,7 @@ mod tests {
             ("mfu", None),
             ("memory_bytes", Some(300.0)),
             ("elapsed_s", Some(3.5)),
+            ("skipped_steps", None),
         ];
         let names: Vec<&str> = metrics().iter().map(|metric| metric.name.as_str()).collect();
         assert_eq!(names, expected.map(|(name, _)| name), "and in this order");
@@ -246,7 +247,8 @@ mod tests {
             assert_eq!(of, [Some(2.0), Some(3.0), Some(300.0), Some(4.5)], "{axis:?}");
         }
         let before = ["val_loss", "best_val_loss"].map(|name| (name.to_owned(), 6.0)).to_vec();
-        let before = Results { values: before, ..Results::default() };
+        let sides = before.iter().map(|(name, value)| (name.clone(), [*value; 2], 0.0)).collect();
+        let before = Results { values: before, sides, ..Results::default() };
         assert_eq!(results(&run, Some((Axis::Step, 0.0))), before);
     }
 
