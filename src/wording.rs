@@ -129,7 +129,7 @@ pub fn no_formula(text: String) -> String {
     text.split_inclusive(separates).enumerate().map(guard).collect()
 }
 
-/// Whether nothing is seen of a character at the beginning of a text.
+/// Whether a spreadsheet passes over a character before a formula: blanks of all kinds, and the quote before a cell.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '"' | '\0')
 }

@@ -1,6 +1,7 @@
 //! The recipes in the directories of runs: what a run says of itself, and which runs began from the same.
 
 use super::init_from::{Branch, InitFrom};
+use super::keys::INIT_FROM;
 use super::paths;
 use super::written::written;
 use crate::regular;
@@ -11,8 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// The recipe in a run's directory.
 const RECIPE: &str = "recipe.toml";
-/// The key that names what a run has begun from.
-const INIT_FROM: &str = "model.init_from";
 
 /// What a run's recipe says.
 pub(super) struct RunsRecipe {

@@ -9,7 +9,7 @@
 use super::check::Relation;
 use super::diagnostics::{Diagnostics, Problem};
 use super::init_from::{Branch, InitFrom};
-use super::keys::{self, Key, Kind, find};
+use super::keys::{self, INIT_FROM, Key, Kind, find};
 use super::layers::{Layer, Stack};
 use super::leaves::values;
 use super::origin::SaidBy;
@@ -22,8 +22,6 @@ use crate::weights::{self, Unreadable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The key whose value states dimensions.
-const INIT_FROM: &str = "model.init_from";
 /// The dimension that no tensor shows.
 const N_HEAD: &str = "model.n_head";
 

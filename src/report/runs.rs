@@ -121,8 +121,8 @@ impl From<RunRecord> for Facts {
             name: record.name,
             total_steps: record.total_steps,
             total_tokens: record.plan.get("tokens").and_then(Json::as_u64),
-            // that of a CUDA device is its name
             peak_flops: record.peak.as_ref().map(|peak| peak.flops as u64),
+            // that of a CUDA device is its name
             processor: record
                 .peak
                 .filter(|_| record.device == "cpu")

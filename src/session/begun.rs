@@ -6,7 +6,7 @@ use super::standing::run_id;
 use super::start::digest;
 use crate::plan::Before;
 use crate::recipe::{self, DataDigests, InitFrom, Overrides, Recipe, Resolved};
-use crate::run::checkpoint::{self, CheckpointState, Reader};
+use crate::run::checkpoint::{self, CheckpointState};
 use crate::run::record::Parent;
 use crate::run::{RunError, RunRecord, RunStatus, dir, find, import, status};
 use std::path::{Path, PathBuf};
@@ -110,19 +110,25 @@ impl Begun {
 /// The step from which on the rows were those of the run's training data, as its checkpoints have it.
 fn data_from(run: &Path) -> Option<u64> {
     let (_, newest) = checkpoint::list(run).ok()?.pop()?;
-    Some(Reader::open(&newest).ok()?.state().data_from)
+    Some(CheckpointState::read(&newest).ok()?.data_from)
+}
+
+fn has_ended(run: &Path) -> Result<bool, RunError> {
+    Ok(matches!(status(run)?, RunStatus::Finished | RunStatus::Diverged))
+}
+
+fn has_checkpoint(run: &Path) -> Result<bool, RunError> {
+    Ok(!checkpoint::list(run)?.is_empty())
 }
 
 /// Whether a run has a checkpoint of its own to go on from.
 fn is_unended(run: &Path) -> Result<bool, RunError> {
-    let ended = matches!(status(run)?, RunStatus::Finished | RunStatus::Diverged);
-    Ok(!ended && !checkpoint::list(run)?.is_empty())
+    Ok(!has_ended(run)? && has_checkpoint(run)?)
 }
 
 /// Whether a run needs nothing else any more.
 fn stands_alone(run: &Path) -> Result<bool, RunError> {
-    let ended = matches!(status(run)?, RunStatus::Finished | RunStatus::Diverged);
-    Ok(ended || !checkpoint::list(run)?.is_empty())
+    Ok(has_ended(run)? || has_checkpoint(run)?)
 }
 
 /// Whether what a run has begun from is still there, in whatever state.

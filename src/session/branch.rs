@@ -2,8 +2,8 @@
 
 use super::inputs::{Data, relative};
 use super::model::other_tokens;
-use super::start::INIT_FROM;
 use crate::model::Dims;
+use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, Branch, Diagnostics, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{CheckpointState, Reader};
 use crate::run::import;

@@ -13,6 +13,7 @@ use crate::data::{
 use crate::eval::Task;
 use crate::plan::lints::{Shard, Shards};
 use crate::plan::{Before, DataSize, SetSize, SourceSize, TaskSize};
+use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, Resolved};
 use crate::run::RunError;
 use crate::run::record::TrainedBefore;
@@ -74,7 +75,7 @@ pub fn open(
             match start.downcast::<Diagnostics>() {
                 Ok(more) => problems.append(more),
                 Err(error) if error.downcast_ref().is_some_and(RunError::is_usage) => {
-                    problems.append(resolved.complain("model.init_from", &format!("{error:#}"), ""));
+                    problems.append(resolved.complain(INIT_FROM, &format!("{error:#}"), ""));
                 }
                 Err(_) => {}
             }
@@ -162,7 +163,7 @@ pub fn tell_of_unlisted(config: &DataConfig, audience: &dyn Audience) {
 
 /// Names the key of the recipe that weights are named by.
 pub(super) fn of_init_from(error: RunError) -> anyhow::Error {
-    anyhow::Error::from(error).context("model.init_from")
+    anyhow::Error::from(error).context(INIT_FROM)
 }
 
 impl Data {

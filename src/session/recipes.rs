@@ -10,6 +10,7 @@ use super::rehearsal::rehearse;
 use super::standing::run_id;
 use super::start::Start;
 use super::{leader, ranks, supported};
+use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, DataDigests, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::{forget_recipe, is_own, note_recipe};
@@ -115,7 +116,7 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
         if let Some(from) = nowhere {
             let from = inputs::relative(&from.display().to_string());
             let message = format!("`model.init_from`: there is no `{from}`");
-            problems.append(resolved.complain("model.init_from", &message, ""));
+            problems.append(resolved.complain(INIT_FROM, &message, ""));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }

@@ -11,6 +11,7 @@ use super::inputs::{Data, relative};
 use super::model::other_tokens;
 use crate::model::{Dims, ParamLayout};
 use crate::plan::Before;
+use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{Branch, InitFrom, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader};
 use crate::run::named::{checkpoint_of, latest, own};
@@ -20,9 +21,6 @@ use crate::weights::checkpoint_name;
 use anyhow::Context;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-
-/// The key that names it.
-pub(super) const INIT_FROM: &str = "model.init_from";
 
 /// What a run begins from.
 #[derive(Debug, Clone, Default)]

@@ -12,6 +12,7 @@ use super::hardware::Hardware;
 use super::predict::Prediction;
 use crate::recipe::{LintCode, Recipe};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// What lints look at.
@@ -46,8 +47,8 @@ impl Shards {
     /// The names of the shards of the validation data that are among those of the training data.
     #[must_use]
     pub fn shared(&self) -> Vec<&str> {
-        let is_trained_on = |content: &String| self.train.iter().any(|shard| shard.content == *content);
-        let shared = self.val.iter().filter(|shard| is_trained_on(&shard.content));
+        let trained_on: HashSet<&str> = self.train.iter().map(|shard| shard.content.as_str()).collect();
+        let shared = self.val.iter().filter(|shard| trained_on.contains(shard.content.as_str()));
         shared.map(|shard| shard.name.as_str()).collect()
     }
 }

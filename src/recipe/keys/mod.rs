@@ -14,7 +14,7 @@ mod upkeep;
 
 pub use kind::{Fallback, Interval, Kind};
 pub use switch::Switch;
-pub use table::{KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED};
+pub use table::{INIT_FROM, KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED};
 
 /// One key of the recipe language.
 #[derive(Debug, Clone, Copy)]

@@ -6,6 +6,8 @@ use super::{Fallback, Key, Kind, experiment, training, upkeep};
 pub const SEED: &str = "seed";
 /// The key that chooses a preset.
 pub const PRESET: &str = "model.preset";
+/// The key that names the weights or the run that a run begins from.
+pub const INIT_FROM: &str = "model.init_from";
 /// The key whose value may be emulated where a device lacks it.
 pub const PRECISION: &str = "compute.precision";
 /// The key that decides which keys of `schedule` are used.

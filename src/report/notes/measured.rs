@@ -46,8 +46,8 @@ pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
 
 /// Which groups have no mean, because their replicas were measured on different data.
 pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
-    // the same of several groups is one note
-    let mut notes: Vec<(String, Vec<String>)> = Vec::new();
+    // the same of several groups is one note: what was measured, and how
+    let mut notes: Vec<([String; 2], Vec<String>)> = Vec::new();
     let is_shown = |metric: &&Metric| {
         let is_usual = comparison.asked.is_empty() && comparison.targets.is_empty();
         metric.name != MFU || is_usual || comparison.asked.contains(metric) || comparison.judge() == *metric
@@ -60,20 +60,17 @@ pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
         };
         let measured = group.measured(&comparison.runs, first).map(|run| &comparison.runs[run]);
         let bases = Basis::of_each(measured, first);
-        let note = format!(
-            "{} of its seeds {} measured {}, so there is no mean and no test",
-            listed(names.collect()),
-            if mixed.len() == 1 { "was" } else { "were" },
-            Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
-        );
+        let how = Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()));
+        let was = if mixed.len() == 1 { "was" } else { "were" };
+        let note = [listed(names.collect()), format!("{was} measured {how}")];
         match notes.iter_mut().find(|(known, _)| *known == note) {
             Some((_, labels)) => labels.push(group.label.clone()),
             None => notes.push((note, vec![group.label.clone()])),
         }
     }
-    let said = |(note, labels): (String, Vec<String>)| {
-        let note = if labels.len() > 1 { note.replace(" of its seeds ", " of their seeds ") } else { note };
-        format!("{}: {note}", listed(labels))
+    let said = |([what, how], labels): ([String; 2], Vec<String>)| {
+        let whose = if labels.len() > 1 { "their" } else { "its" };
+        format!("{}: {what} of {whose} seeds {how}, so there is no mean and no test", listed(labels))
     };
     notes.into_iter().map(said).collect()
 }

@@ -7,13 +7,12 @@ use super::axis::Axis;
 use super::compare::Comparison;
 use super::differences::digest;
 use super::runs::Run;
+use crate::recipe::keys::INIT_FROM;
 use crate::run::column::Unit;
 use crate::run::dir;
 use crate::wording::{tame_line, thousands};
 use std::collections::BTreeMap;
 
-/// The key that names what a run began from.
-const INIT_FROM: &str = "model.init_from";
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
 
