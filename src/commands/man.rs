@@ -4,13 +4,12 @@ use super::exit::Exit;
 use super::terminal;
 use crate::cli::manual::{ENVIRONMENT, EXAMPLES, EXIT_CODES, Example, FILES};
 use crate::cli::{Cli, ManArgs};
-use crate::regular;
+use crate::regular::{self, OFlags};
 use crate::wording::count;
 use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
@@ -36,7 +35,7 @@ fn write(command: Command, words: &str, dir: &Path) -> anyhow::Result<usize> {
     let path = dir.join(format!("{}.1", words.replace(' ', "-")));
     let page = page(command, words)?;
     // nobody has named the file, so a link in its place does not say where the page should go
-    regular::open_unlinked_with(&path, OpenOptions::new().write(true).create(true))
+    regular::open_unlinked_with(&path, OFlags::WRONLY | OFlags::CREATE)
         .and_then(|mut file| file.set_len(0).and_then(|()| file.write_all(&page)))
         .with_context(|| format!("could not write `{}`", path.display()))?;
     Ok(pages)

@@ -1,5 +1,6 @@
 //! A data set: shards in order, cut into numbered rows.
 
+use super::cache::Cache;
 use super::format::Format;
 use super::guard::Guard;
 use super::mixture::{self, Mixture};
@@ -10,7 +11,6 @@ use super::source::expand;
 use super::tokens::{Tokens, entropy};
 use super::{DataError, Progress, Tokenizer};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Files over this many bytes report progress, and their checks are cached.
@@ -25,8 +25,8 @@ pub struct OpenOptions<'a> {
     pub vocab_size: usize,
     /// What makes tokens of text.
     pub tokenizer: &'a Tokenizer,
-    /// Directory for encoded texts and cached checks; created when first needed.
-    pub cache_dir: &'a Path,
+    /// Where encoded texts and results of checks are kept.
+    pub cache: &'a Cache,
     /// Is told about long passes over files.
     pub progress: &'a dyn Progress,
 }
@@ -71,8 +71,8 @@ impl Dataset {
     /// When a file has a fault that would make a later read fail or mean something else, or when the set has not one
     /// whole row.
     pub fn open(specs: &[String], options: OpenOptions) -> Result<Self, DataError> {
-        let OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress } = options;
-        let scanner = Scanner { cache_dir, progress, big: BIG };
+        let OpenOptions { block_size, vocab_size, tokenizer, cache, progress } = options;
+        let scanner = Scanner { cache, progress, big: BIG };
         let mut set = Self::empty(block_size, vocab_size);
         for source in expand(specs)? {
             let shard::Opened { info, tokens, guard } = shard::open(&source, tokenizer, &scanner)?;

@@ -1,5 +1,6 @@
 //! Inspects data files, without a model in mind.
 
+use super::cache::Cache;
 use super::format::Format;
 use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
@@ -62,13 +63,13 @@ pub enum Boundary {
     Index,
 }
 
-/// Opens the file `path` as training would, whatever tokens it has. Text is encoded, and the tokens are cached in
-/// `cache_dir`.
+/// Opens the file `path` as training would, whatever tokens it has. Text is encoded, and the tokens are kept in
+/// `cache`.
 ///
 /// # Errors
 /// When the file cannot be read as tokens; the message says what it looks like instead.
-pub fn inspect(path: &Path, cache_dir: &Path, progress: &dyn Progress) -> Result<Inspection, DataError> {
-    let scanner = Scanner { cache_dir, progress, big: super::dataset::BIG };
+pub fn inspect(path: &Path, cache: &Cache, progress: &dyn Progress) -> Result<Inspection, DataError> {
+    let scanner = Scanner { cache, progress, big: super::dataset::BIG };
     let beside = path.to_str().map(|path| vocabulary::stated(&[path.to_owned()])).transpose()?.flatten();
     let tokenizer = beside.map_or_else(|| Tokenizer::gpt2().clone(), |stated| stated.tokenizer);
     let shard::Opened { info, tokens, .. } = shard::open(&Source::File(path.into()), &tokenizer, &scanner)?;

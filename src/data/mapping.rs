@@ -1,15 +1,24 @@
 //! Maps files into memory, so that tokens are read without being copied.
 
 use super::DataError;
-use crate::regular;
+use crate::regular::{self, OFlags, OpenDir};
 use memmap2::Mmap;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Opens a regular file and maps it into memory. An empty file maps to no bytes.
 pub(super) fn map(path: &Path) -> Result<(File, Mmap), DataError> {
-    let file = regular::open(path).map_err(|error| match error.kind() {
+    mapped(path, regular::open(path))
+}
+
+/// Maps the regular file in `dir` that has this name, which must not be that of a link, like [`map`].
+pub(super) fn map_in(dir: &OpenDir, name: &str) -> Result<(File, Mmap), DataError> {
+    mapped(&dir.join(name), dir.open_file(name, OFlags::RDONLY))
+}
+
+fn mapped(path: &Path, opened: io::Result<File>) -> Result<(File, Mmap), DataError> {
+    let file = opened.map_err(|error| match error.kind() {
         ErrorKind::IsADirectory => DataError::Directory { path: path.into() },
         _ if regular::is_strange(&error) => DataError::NotRegular { path: path.into() },
         _ => DataError::read(path)(error),

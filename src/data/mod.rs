@@ -6,6 +6,7 @@
 //! [`Dataset::check`] finds what others change after that.
 
 mod appearance;
+mod cache;
 pub mod card;
 pub mod dataset;
 pub mod error;
@@ -34,6 +35,7 @@ pub mod unfinished;
 pub mod vocabulary;
 pub mod write;
 
+pub use cache::Cache;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::DataError;
 pub use format::Format;

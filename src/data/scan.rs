@@ -5,10 +5,10 @@
 //! inode. That of tokens also holds for their layout alone, which may be stated by another file.
 
 use super::DataError;
+use super::cache::Cache;
 use super::progress::{NoProgress, Progress, Task};
 use super::tokens::Tokens;
-use super::write::{place_of, write_whole};
-use crate::regular;
+use super::write::write_whole;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -92,8 +92,8 @@ struct Record {
 /// Scans files, or looks up cached results.
 #[derive(Clone, Copy)]
 pub(super) struct Scanner<'a> {
-    /// Directory for results and encoded texts.
-    pub(super) cache_dir: &'a Path,
+    /// Where results and encoded texts are kept.
+    pub(super) cache: &'a Cache,
     /// Is told about files over `big` bytes.
     pub(super) progress: &'a dyn Progress,
     /// Results for files over this many bytes are cached.
@@ -147,9 +147,9 @@ impl Scanner<'_> {
         let _ = file.sync_data();
         let before = Identity::of(path, file)?;
         let key = [role.as_bytes(), b"\0", canonical(path)?.as_os_str().as_encoded_bytes()].concat();
-        let record_path = self.cache_dir.join(format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]));
+        let name = format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]);
         // a record that is missing, unreadable or of another version is replaced
-        let record = regular::read_within(&record_path, LONGEST_RECORD).ok();
+        let record = self.cache.find().and_then(|dir| dir.read(&name, LONGEST_RECORD).ok());
         let record = record.and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
         if let Some(record) = record.filter(|record| record.file == before && record.tokens == tokens) {
             return Ok(record.scan);
@@ -161,8 +161,7 @@ impl Scanner<'_> {
         }
         let record = serde_json::to_vec(&Record { file: before, tokens, scan: scan.clone() })
             .expect("a record holds nothing that JSON cannot");
-        let (dir, name) = place_of(&record_path)?;
-        write_whole(&dir, name, &record)?;
+        write_whole(&self.cache.make()?, name, &record)?;
         Ok(scan)
     }
 }
@@ -213,7 +212,8 @@ mod tests {
         let progress = Counter::default();
         let (file, bytes) = map(path).expect("mapped");
         let tokens = Tokens::mapped(bytes, layout);
-        let scanner = Scanner { cache_dir, progress: &progress, big };
+        let cache = &Cache::new(cache_dir.to_owned(), None);
+        let scanner = Scanner { cache, progress: &progress, big };
         let scan = scanner.tokens(path, &file, &tokens, false).expect("scanned");
         (scan, progress.0.into_inner())
     }

@@ -7,13 +7,14 @@ use super::DataError;
 use super::appearance::looks_binary;
 use super::format::{Format, recognize};
 use super::guard::Guard;
-use super::mapping::map;
+use super::mapping::map_in;
 use super::progress::Task;
 use super::scan::{Identity, Scan, Scanner};
 use super::shard::stamp;
 use super::tokenizer::{Tokenizer, TokenizerKind, Unlisted};
 use super::tokens::Tokens;
-use super::write::{ShardWriter, place_of, stored_checksum};
+use super::write::{ShardWriter, stored_checksum};
+use crate::regular::OpenDir;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,30 +35,35 @@ pub(super) fn open(
 ) -> Result<(Arc<Tokens>, Scan, Option<Guard>), DataError> {
     let before = Identity::of(path, file)?;
     let digest = scanner.text(path, file, text)?.digest;
-    let cache = scanner.cache_dir.join(format!("{}.{}.bin", digest.to_hex(), vocabulary(tokenizer)));
-    if let Some((tokens, scan, guard)) = cached(&cache, scanner)? {
+    let name = format!("{}.{}.bin", digest.to_hex(), vocabulary(tokenizer));
+    let found = scanner.cache.find().map(|dir| cached(&dir, &name, scanner)).transpose()?.flatten();
+    if let Some((tokens, scan, guard)) = found {
         return Ok((tokens, Scan { digest, ..scan }, Some(guard)));
     }
-    // a directory could not be written over; one with something in it stays, and is named
-    let _ = std::fs::remove_dir(&cache);
-    let shard = encode(path, text, tokenizer, &cache, scanner)?;
+    let shard = encode(path, text, tokenizer, &name, scanner)?;
     // while the shard has no name: it may hold the tokens of another text than the name would say
     if Identity::of(path, file)? != before {
         return Err(DataError::Changed { path: path.into() });
     }
     shard.finish()?;
-    match cached(&cache, scanner)? {
+    let dir = scanner.cache.make()?;
+    match cached(&dir, &name, scanner)? {
         Some((tokens, scan, guard)) => Ok((tokens, Scan { digest, ..scan }, Some(guard))),
-        None => Err(DataError::Changed { path: cache }),
+        None => Err(DataError::Changed { path: dir.join(name) }),
     }
 }
 
 /// The tokens of a complete and undamaged cached shard, with their digest, their range and the shard's guard.
-fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Arc<Tokens>, Scan, Guard)>, DataError> {
-    let (file, bytes) = match map(cache) {
+fn cached(
+    dir: &OpenDir,
+    name: &str,
+    scanner: &Scanner,
+) -> Result<Option<(Arc<Tokens>, Scan, Guard)>, DataError> {
+    let cache = &dir.join(name);
+    let (file, bytes) = match map_in(dir, name) {
         Ok(opened) => opened,
         // what is no file counts as nothing here
-        Err(_) if !cache.is_file() => return Ok(None),
+        Err(_) if !dir.has_file(name) => return Ok(None),
         Err(error) => return Err(error),
     };
     let layout = match recognize(cache, &bytes) {
@@ -73,12 +79,12 @@ fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Arc<Tokens>, Scan, 
     Ok(whole.then_some((tokens, scan, guard)))
 }
 
-/// Encodes a text into a shard that has all tokens and no name yet.
+/// Encodes a text into a shard of the cache that has all tokens and no name yet.
 fn encode(
     path: &Path,
     text: &[u8],
     tokenizer: &Tokenizer,
-    shard: &Path,
+    name: &str,
     scanner: &Scanner,
 ) -> Result<ShardWriter, DataError> {
     let not_text = |error: std::str::Utf8Error| match looks_binary(text) {
@@ -88,7 +94,9 @@ fn encode(
     let mut rest = std::str::from_utf8(text).map_err(not_text)?;
     let task = Task::start(scanner.progress, &format!("tokenizing {}", path.display()), text.len() as u64);
     let mut done = 0;
-    let (dir, name) = place_of(shard)?;
+    let dir = scanner.cache.make()?;
+    // a directory could not be written over; one with something in it stays, and is named
+    let _ = dir.remove_dir(name);
     let mut writer = ShardWriter::create(&dir, name)?;
     while !rest.is_empty() {
         let (batch, after) = rest.split_at(tokenizer.cut(rest, BATCH).unwrap_or(rest.len()));

@@ -9,15 +9,17 @@ mod open_dir;
 mod temporary;
 mod tree;
 
-pub use links::{followed, open_followed};
+pub use links::{confine, followed, open_followed};
 pub use matching::{Looked, Matches, Refused, matching, matching_within};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
 pub use temporary::{is_temporary, meant, temporary_name};
 
-use std::fs::{File, OpenOptions};
+use open_dir::FILE_MODE;
+use rustix::fs as unix;
+use rustix::io::retry_on_intr;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// More than any JSON document of a run holds, in bytes.
@@ -46,15 +48,15 @@ pub fn is_beside(name: &str) -> bool {
 /// # Errors
 /// Those of the system; [`ErrorKind::IsADirectory`]; [`ErrorKind::InvalidInput`] for a pipe, a socket or a device.
 pub fn open(path: &Path) -> io::Result<File> {
-    open_with(path, OpenOptions::new().read(true))
+    open_with(path, OFlags::RDONLY)
 }
 
 /// Opens a regular file in another way than for reading, without waiting.
 ///
 /// # Errors
 /// As those of [`open`].
-pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    regular(opened(path, options, libc::O_NOCTTY))
+pub fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    regular(opened(path, flags))
 }
 
 /// Opens a regular file for reading unless its name is a link, which could lead to a file that others must not see.
@@ -62,15 +64,15 @@ pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// # Errors
 /// As those of [`open`]; [`ErrorKind::InvalidInput`] for a link.
 pub fn open_unlinked(path: &Path) -> io::Result<File> {
-    open_unlinked_with(path, OpenOptions::new().read(true))
+    open_unlinked_with(path, OFlags::RDONLY)
 }
 
 /// Opens a file like [`open_with`] unless its name is a link, which could lead to a file that is not meant.
 ///
 /// # Errors
 /// As those of [`open_unlinked`].
-pub fn open_unlinked_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    match opened(path, options, libc::O_NOCTTY | libc::O_NOFOLLOW) {
+pub fn open_unlinked_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    match opened(path, flags | OFlags::NOFOLLOW) {
         // the system's own answer to a link is one about loops, which the user could not act on
         Err(_) if path.is_symlink() => Err(refused()),
         opened => regular(opened),
@@ -172,13 +174,17 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
 
 /// Opens without waiting for the other end of a pipe, but waits until a lease on a regular file is given back: file
 /// servers take such leases.
-fn opened(path: &Path, options: &mut OpenOptions, flags: i32) -> io::Result<File> {
-    match options.custom_flags(flags | libc::O_NONBLOCK).open(path) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock && path.is_file() => {
-            options.custom_flags(flags).open(path)
-        }
+fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |flags| match links::confined() {
+        None => Ok(retry_on_intr(|| unix::open(path, flags, FILE_MODE))?),
+        Some(trusted) => links::file_followed(path, trusted, flags),
+    };
+    let opened = match open(flags | OFlags::NONBLOCK) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock && path.is_file() => open(flags),
         opened => opened,
-    }
+    };
+    opened.map(File::from)
 }
 
 #[cfg(test)]
@@ -211,7 +217,7 @@ mod tests {
         assert_eq!(read_within(&path("file"), 4).expect("as long as that"), b"text");
         assert_eq!(read_within(&path("file"), 3).map_err(kind), Err(ErrorKind::FileTooLarge));
         let append =
-            |name: &str| open_unlinked_with(&path(name), OpenOptions::new().append(true).create(true));
+            |name: &str| open_unlinked_with(&path(name), OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE);
         assert!(append("file").is_ok() && append("new").is_ok());
         assert_eq!(append("link").map_err(kind).err(), Some(ErrorKind::InvalidInput));
         assert_eq!(read_unlinked(&path("file"), 4).expect("no link"), b"text");
@@ -228,7 +234,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("file");
         fs::write(&path, "text").expect("write");
-        OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("sparse");
+        open_with(&path, OFlags::WRONLY).and_then(|file| file.set_len(1 << 40)).expect("sparse");
         assert_eq!(read(&path).map_err(|error| error.kind()), Err(ErrorKind::FileTooLarge));
     }
 

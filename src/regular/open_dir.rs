@@ -4,8 +4,9 @@
 //! of the moment after. What goes through a handle stays in the directory that was opened, wherever that is moved.
 
 use super::{bytes_of, refused, regular};
-use rustix::fs::{self as unix, AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self as unix, Access, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+pub(super) const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 
 /// A directory held open. A name given to its functions is that of one entry: no path, and no link is followed.
@@ -35,6 +36,12 @@ impl OpenDir {
     /// Opens a directory that the user has named, through links too.
     pub fn open(path: &Path) -> io::Result<Self> {
         let handle = retry_on_intr(|| unix::open(path, DIRECTORY, Mode::empty()))?;
+        Ok(Self::of(path.to_owned(), handle.into()))
+    }
+
+    /// Opens for reading the directory that `place` is held open by, which was reached by this path.
+    pub(super) fn at(place: impl AsFd, path: &Path) -> io::Result<Self> {
+        let handle = retry_on_intr(|| unix::openat(&place, ".", DIRECTORY, Mode::empty()))?;
         Ok(Self::of(path.to_owned(), handle.into()))
     }
 
@@ -109,6 +116,17 @@ impl OpenDir {
         self.path.join(name)
     }
 
+    /// Whether it is of the user that this process works for.
+    pub fn is_of_user(&self) -> io::Result<bool> {
+        Ok(self.handle.metadata()?.uid() == geteuid().as_raw())
+    }
+
+    /// Whether files can be made in it.
+    pub fn may_write(&self) -> bool {
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        unix::accessat(&self.handle, ".", wanted, AtFlags::empty()).is_ok()
+    }
+
     /// Whether it still lies at the path by which it was opened.
     pub fn is_in_place(&self) -> io::Result<bool> {
         let ours = self.handle.metadata()?;
@@ -160,6 +178,11 @@ impl OpenDir {
     /// Whether something has this name, be it a link that leads nowhere.
     pub fn has(&self, name: impl AsRef<OsStr>) -> bool {
         self.stat(name.as_ref()).is_ok()
+    }
+
+    /// Whether a regular file has this name.
+    pub fn has_file(&self, name: impl AsRef<OsStr>) -> bool {
+        self.stat(name.as_ref()).is_ok_and(|stat| kind(&stat) == FileType::RegularFile)
     }
 
     /// Whether a link has this name.
@@ -234,7 +257,7 @@ impl OpenDir {
         self.handle.sync_all()
     }
 
-    fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+    pub(super) fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(unix::statat(&self.handle, one(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 }

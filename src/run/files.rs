@@ -14,7 +14,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 /// A directory that is being replaced: still good until its successor has the name.
 const OLD: &str = ".old-";
@@ -135,19 +134,6 @@ pub fn sweep(dir: &OpenDir) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Deletes the temporary files in a directory that several processes may be writing into, except those that may still
-/// be in use: only a file that has not been written to for `age` is deleted. Errors are ignored: a file that cannot be
-/// deleted stays.
-pub fn sweep_stale(dir: &Path, age: Duration) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten().filter(|e| is_temporary(&e.file_name())) {
-        let modified = entry.metadata().and_then(|metadata| metadata.modified());
-        if modified.is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age)) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
 /// Creates a directory and its missing ancestors, and makes its name durable.
 pub fn create_dir_all(dir: &Path) -> Result<(), RunError> {
     if dir.is_dir() {
@@ -242,19 +228,6 @@ pub(super) mod tests {
         }
         drop(create());
         assert_eq!(names(dir.path()), ["target"]);
-    }
-
-    #[test]
-    fn a_stale_temporary_goes_and_a_fresh_one_stays() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        for name in [".tmp-a", ".tmp-b", "c"] {
-            let file = File::create(dir.path().join(name)).expect("create");
-            let age = Duration::from_secs(if name == ".tmp-b" { 0 } else { 7200 });
-            file.set_modified(std::time::SystemTime::now() - age).expect("a time");
-        }
-        sweep_stale(dir.path(), Duration::from_secs(3600));
-        assert_eq!(names(dir.path()), [".tmp-b", "c"]);
-        sweep_stale(&dir.path().join("missing"), Duration::ZERO);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::lock;
 use super::record::RunRecord;
 use std::fs;
+use std::iter;
 use std::path::Path;
 
 /// Digits of the hash in an id, and the hyphen before them is no part of it.
@@ -49,7 +50,9 @@ fn recorded(run: &Path) -> Option<RunRecord> {
 /// The names of a directory: the one that it is called by, which may be a link's, and its own.
 fn names(run: &Path) -> impl Iterator<Item = String> {
     let name = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
-    [name(run), run.canonicalize().ok().and_then(|run| name(&run))].into_iter().flatten()
+    let own = move || run.canonicalize().ok().and_then(|run| name(&run));
+    // a directory is seldom called by another name than its own, and to find that takes the disk
+    iter::once_with(move || name(run)).chain(iter::once_with(own)).flatten()
 }
 
 #[cfg(test)]

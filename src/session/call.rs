@@ -12,7 +12,7 @@ use super::{follower, machine, meaning, measured};
 use crate::comm::Comm;
 use crate::plan::{Begun, Plan};
 use crate::recipe::{Diagnostics, Resolved};
-use crate::run::{RunRecord, files, seal};
+use crate::run::{RunRecord, seal};
 use crate::train::Stop;
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl<'a> Call<'a> {
         self.joined = ranks::join(&|text| self.audience.tell(Event::TurnedAway(text)))?;
         if self.leads() && !self.dry {
             // of processes that were killed while they encoded a text or checked a file
-            files::sweep_stale(&inputs::cache_dir(self.runs_dir), STALE);
+            inputs::cache(self.runs_dir).sweep(STALE);
         }
         let result = self.agree_on(task).and_then(|()| work(&self));
         ranks::part(self.joined(), result, |error| self.audience.tell(Event::Failed(error)))

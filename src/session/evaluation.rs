@@ -235,18 +235,18 @@ fn open_data(
     tokenizer: &Tokenizer,
     eval::Limits { block_size, vocab_size }: eval::Limits,
 ) -> anyhow::Result<Vec<OwnData>> {
-    let cache_dir = &inputs::cache_dir(request.runs_dir);
+    let cache = &inputs::cache(request.runs_dir);
     let (progress, asked) = (request.progress, request.tokens);
     if !request.data.is_empty() {
         check_tokenizer(source, request.data, tokenizer)?;
-        let options = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress };
+        let options = OpenOptions { block_size, vocab_size, tokenizer, cache, progress };
         let set = Dataset::open(request.data, options).context("--data")?;
         return Ok(vec![part(None, set, request.data.to_vec(), (asked, None), block_size)?]);
     }
     let Some(run) = source.run() else { return Ok(Vec::new()) };
     let recipe = load(&run.join(dir::RECIPE), &Overrides::default())?.recipe;
     let limits = Limits { block_size, vocab_size };
-    let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache_dir, progress)?;
+    let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache, progress)?;
     check_contents(source, &recipe.data, &sets)?;
     let own = if recipe.data.val.is_empty() { &recipe.data.train[..] } else { &recipe.data.val[..] };
     check_tokenizer(source, own, tokenizer)?;

@@ -2,7 +2,7 @@
 
 use super::audience::{Audience, Event};
 use super::begun::Begun;
-pub use super::encoded::cache_dir;
+pub use super::encoded::cache;
 use super::measured::Tasks;
 pub use super::relative::relative;
 use super::start::Start;
@@ -42,7 +42,7 @@ pub struct Data {
     pub tokenizer: Tokenizer,
 }
 
-/// Opens and checks everything that a recipe reads. [`cache_dir`] keeps encoded texts. What the recipe's run has begun
+/// Opens and checks everything that a recipe reads. [`cache`] keeps encoded texts. What the recipe's run has begun
 /// from may be gone, unless the run is to start `fresh`.
 ///
 /// # Errors
@@ -95,10 +95,10 @@ pub fn open_sets(
     progress: &dyn data::Progress,
 ) -> anyhow::Result<Data> {
     let model = &resolved.recipe.model;
-    let cache_dir = cache_dir(runs_dir);
+    let cache = cache(runs_dir);
     let (block_size, vocab_size) = (model.block_size, model.vocab_size);
     let limits = Limits { block_size, vocab_size };
-    let mut data = Data::open(&resolved.recipe.data, limits, &cache_dir, progress)
+    let mut data = Data::open(&resolved.recipe.data, limits, &cache, progress)
         .map_err(|errors| errors.at_their_keys(resolved))?;
     data.tasks = Tasks::open(resolved, &data.tokenizer, limits)?;
     Ok(data)
@@ -122,18 +122,18 @@ pub fn open_validation(
     config: &DataConfig,
     tokenizer: &Tokenizer,
     limits: Limits,
-    cache_dir: &Path,
+    cache: &data::Cache,
     progress: &dyn data::Progress,
 ) -> Result<Vec<(Option<String>, Dataset)>, InputErrors> {
     if config.val_fraction.is_some() {
-        let part = Data::open(config, limits, cache_dir, progress)?.val;
+        let part = Data::open(config, limits, cache, progress)?.val;
         return Ok(part.into_iter().map(|set| (None, set)).collect());
     }
     if config.val.is_empty() {
         return Ok(Vec::new());
     }
     let Limits { block_size, vocab_size } = limits;
-    let options = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress };
+    let options = OpenOptions { block_size, vocab_size, tokenizer, cache, progress };
     let at = |error| InputError { key: "data.val", error };
     let open = |name: Option<&str>, files: &[String]| {
         Ok((
@@ -193,7 +193,7 @@ impl Data {
     pub fn open(
         config: &DataConfig,
         limits: Limits,
-        cache_dir: &Path,
+        cache: &data::Cache,
         progress: &dyn data::Progress,
     ) -> Result<Self, InputErrors> {
         let at = |key| move |error| InputError { key, error };
@@ -206,7 +206,7 @@ impl Data {
         let tokenizer =
             tokenizer(config).map_err(at("data.train")).map_err(|error| InputErrors(vec![error]))?;
         let Limits { block_size, vocab_size } = limits;
-        let options = OpenOptions { block_size, vocab_size, tokenizer: &tokenizer, cache_dir, progress };
+        let options = OpenOptions { block_size, vocab_size, tokenizer: &tokenizer, cache, progress };
         let open = |key, named: &[String]| Dataset::open(named, options).map_err(at(key));
         let train = match config.train.mixture() {
             Some(parts) => Dataset::open_mixture(&parts, options).map_err(at("data.train")),

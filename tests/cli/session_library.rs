@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use runner::data::{NoProgress, TokenStream};
+use runner::data::{Cache, NoProgress, TokenStream};
 use runner::engine::EngineError;
 use runner::engine::memory::Mode;
 use runner::engine::optimizer::OptimizerKind;
@@ -170,13 +170,13 @@ fn a_model_is_opened_and_evaluated_without_a_run() {
     let id = run.file_name().expect("a name");
     let newest = run.join("checkpoints/step-00000012");
     let recipe = load(&run.join("recipe.toml"), &Overrides::default()).expect("a recipe").recipe;
-    let cache_dir = &lab.path("cache");
+    let cache = &Cache::new(lab.path("cache"), None);
     let loss = |named: &Path, options: Options| {
         let options = Options { device: Device::Cpu, threads: 1, micro_batch: 3, ..options };
         let mut model = model::open(named, &runs, &options, &Silence).expect("a model");
         let (block_size, vocab_size) = (model.dims.block_size, model.dims.vocab_size);
         let limits = Limits { block_size, vocab_size };
-        let data = Data::open(&recipe.data, limits, cache_dir, &NoProgress).expect("data");
+        let data = Data::open(&recipe.data, limits, cache, &NoProgress).expect("data");
         let rows = TokenStream::new(data.val.as_ref().expect("validation data"), 0, false);
         let go_on = |_| Ok::<_, EngineError>(ControlFlow::Continue(()));
         let loss = evaluate(model.engine.as_mut(), &rows, 0..8, (3, block_size), go_on).expect("no failure");

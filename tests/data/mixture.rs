@@ -16,7 +16,7 @@ fn open(place: &Place, parts: &[(&str, f64)]) -> Result<Dataset, DataError> {
             block_size: 4,
             vocab_size: 50257,
             tokenizer: runner::data::Tokenizer::gpt2(),
-            cache_dir: &cache,
+            cache: &cache,
             progress,
         },
     )

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
-use runner::data::{DataError, Dataset, NoProgress, OpenOptions, Progress, Tokenizer, write_llmc};
+use runner::data::{Cache, DataError, Dataset, NoProgress, OpenOptions, Progress, Tokenizer, write_llmc};
 use std::fs;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -19,8 +19,12 @@ impl Place {
         self.0.path().join(name)
     }
 
-    pub(crate) fn cache(&self) -> PathBuf {
+    pub(crate) fn cache_dir(&self) -> PathBuf {
         self.path("cache")
+    }
+
+    pub(crate) fn cache(&self) -> Cache {
+        Cache::new(self.cache_dir(), None)
     }
 
     pub(crate) fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
@@ -49,13 +53,13 @@ impl Place {
         progress: &dyn Progress,
     ) -> Result<Dataset, DataError> {
         let specs: Vec<String> = specs.iter().map(|s| s.to_string()).collect();
-        let (tokenizer, cache_dir) = (Tokenizer::gpt2(), &self.cache());
-        Dataset::open(&specs, OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress })
+        let (tokenizer, cache) = (Tokenizer::gpt2(), &self.cache());
+        Dataset::open(&specs, OpenOptions { block_size, vocab_size, tokenizer, cache, progress })
     }
 
     /// The shards of encoded text in the cache.
     pub(crate) fn cached(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.cache()).expect("a cache");
+        let entries = fs::read_dir(self.cache_dir()).expect("a cache");
         entries.map(|entry| entry.expect("an entry").path()).collect()
     }
 }

@@ -553,6 +553,33 @@ fn names_and_texts_are_texts_and_the_directory_stays_as_it_is() {
 }
 
 #[test]
+fn what_a_run_is_exchanged_for_is_served_to_nobody() {
+    let lab = Lab::new();
+    let run = Fake::new("theirs-1", 1, 1e-3, 3.0).write(&lab.path("runs"));
+    let private = Fake { seed: 77, ..Fake::new("mine-2", 1, 1e-3, 3.0) }.write(&lab.path("private"));
+    for (run, text) in [(&run, "known"), (&private, "secret")] {
+        fs::write(run.join("samples.txt"), format!("=== step 1 ===\n{text}\n\n")).expect("samples");
+    }
+    let server = Server::start(&lab, &["--serve"]);
+    let asked = ["samples?runs=0", "compare?runs=0"].map(|path| move |server: &Server| server.get(path).body);
+    assert!(asked[0](&server).contains("known"), "{}", asked[0](&server));
+    fs::rename(&run, lab.path("away")).expect("moved");
+    std::os::unix::fs::symlink(&private, &run).expect("a link");
+    // only root can give a link away
+    if std::os::unix::fs::lchown(&run, Some(12345), None).is_ok() {
+        for ask in asked {
+            let body = ask(&server);
+            assert!(!body.contains("secret") && !body.contains("77"), "{body}");
+        }
+        assert!(asked[0](&server).contains("link of another user"), "{}", asked[0](&server));
+    }
+    // one's own link says where the run is now
+    fs::remove_file(&run).expect("removed");
+    std::os::unix::fs::symlink(lab.path("away"), &run).expect("a link");
+    assert!(asked[0](&server).contains("known"), "{}", asked[0](&server));
+}
+
+#[test]
 fn mistakes_are_told_before_anything_is_served() {
     let lab = Lab::new();
     Fake::new("fake-1", 1, 1e-3, 3.0).write(&lab.path("runs"));

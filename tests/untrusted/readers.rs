@@ -3,7 +3,7 @@
 
 use runner::data::prepare::{Hooks, Options, Prepared, Validation, prepare};
 use runner::data::vocabulary::stated;
-use runner::data::{Dataset, NoProgress, OpenOptions, TokenStream, Tokenizer, TokenizerKind, inspect};
+use runner::data::{Cache, Dataset, NoProgress, OpenOptions, TokenStream, Tokenizer, TokenizerKind, inspect};
 use runner::eval::{Definition, Limits, Share, Task};
 use runner::model::{Dims, ParamLayout};
 use runner::recipe::{DataDigests, Overrides, identity, load, to_toml};
@@ -144,11 +144,11 @@ pub(crate) fn megatron(dir: &Path, data: &[u8]) {
     let tokens: Vec<u8> = (1..=64u16).flat_map(|token| (257 * token).to_le_bytes()).collect();
     let path = write(dir, "m.bin", &tokens);
     write(dir, "m.idx", data);
-    match Dataset::open(&[path.display().to_string()], open_options(dir, 4, 1 << 30)) {
+    match Dataset::open(&[path.display().to_string()], open_options(&cache_in(dir), 4, 1 << 30)) {
         Ok(set) => {
             // of 16 or of 32 bits each
             assert!(matches!(set.tokens(), 32 | 64));
-            let seen = inspect(&path, dir, &NoProgress).expect("what can be trained on is shown");
+            let seen = inspect(&path, &cache_in(dir), &NoProgress).expect("what can be trained on is shown");
             assert!(seen.documents.is_none_or(|documents| documents.tokens <= set.tokens()));
         }
         Err(error) => check(&error),
@@ -224,7 +224,7 @@ pub(crate) fn shard(dir: &Path, data: &[u8]) {
     let name = ["a.bin", "a.npy", "a.dat"][usize::from(kind) % 3];
     let path = write(dir, name, bytes);
     let block_size = 1 + usize::from(kind >> 4);
-    match Dataset::open(&[path.display().to_string()], open_options(dir, block_size, 50257)) {
+    match Dataset::open(&[path.display().to_string()], open_options(&cache_in(dir), block_size, 50257)) {
         Ok(set) => {
             let (mut inputs, mut targets) = (vec![0; block_size], vec![0; block_size]);
             let stream = TokenStream::new(&set, u64::from(kind), true);
@@ -240,14 +240,12 @@ pub(crate) fn shard(dir: &Path, data: &[u8]) {
     }
 }
 
-fn open_options(dir: &Path, block_size: usize, vocab_size: usize) -> OpenOptions<'_> {
-    OpenOptions {
-        block_size,
-        vocab_size,
-        tokenizer: Tokenizer::gpt2(),
-        cache_dir: dir,
-        progress: &NoProgress,
-    }
+fn cache_in(dir: &Path) -> Cache {
+    Cache::new(dir.to_owned(), None)
+}
+
+fn open_options(cache: &Cache, block_size: usize, vocab_size: usize) -> OpenOptions<'_> {
+    OpenOptions { block_size, vocab_size, tokenizer: Tokenizer::gpt2(), cache, progress: &NoProgress }
 }
 
 /// `state.json` and `run.json`: any bytes are read or refused; what was read is written as what reads the same. A

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Prints what each file holds; exit code 2 if one of them cannot be read, after all others.
 pub(in crate::commands) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
-    let cache = inputs::cache_dir(&args.runs.runs_dir);
+    let cache = inputs::cache(&args.runs.runs_dir);
     let (mut found, mut exit, passes) = (Vec::new(), Exit::Finished, Passes::default());
     for path in files(&args.paths)? {
         let seen = inspect(&path, &cache, &passes).map_err(anyhow::Error::from);

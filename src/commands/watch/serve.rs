@@ -6,6 +6,7 @@ use super::super::exit::Exit;
 use super::super::terminal::say;
 use super::super::{axis, signals};
 use crate::cli::WatchArgs;
+use crate::regular;
 use crate::report::live::{self, Live, PACE, Reader, View};
 use crate::run::find;
 use crate::session::{Ending, UsageError};
@@ -36,6 +37,8 @@ struct Shared {
 /// Serves the runs until a signal comes.
 pub(super) fn run(args: &WatchArgs, address: &str) -> anyhow::Result<Exit> {
     let address = resolved(address)?;
+    // what a run is exchanged for while it is served may lead to what readers of the page must not see
+    regular::confine(&args.dir.runs_dir);
     let paths = match args.runs.is_empty() {
         true => find::list(&args.dir.runs_dir)?,
         false => find::all(&args.dir.runs_dir, &args.runs, |_| {})?,

@@ -3,12 +3,12 @@
 //! The cache is a convenience. A file that cannot be read counts as empty, and what cannot be written is found out
 //! again next time.
 
-use crate::regular;
+use crate::regular::{self, OFlags};
 use crate::run::files;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Cache {
 
 /// The lock file, locked; `None` where that is not to be had.
 fn locked(path: &Path) -> Option<File> {
-    let file = regular::open_with(path, OpenOptions::new().create(true).append(true)).ok()?;
+    let file = regular::open_with(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE).ok()?;
     (0..ATTEMPTS).find_map(|attempt| {
         if attempt > 0 {
             std::thread::sleep(PAUSE);

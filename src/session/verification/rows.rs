@@ -6,7 +6,7 @@ use crate::engine::verify::MicroBatch;
 use crate::model::init::random_bits;
 use crate::recipe::{DataConfig, Recipe};
 use crate::session::Data;
-use crate::session::inputs::{Limits, cache_dir};
+use crate::session::inputs::{Limits, cache};
 use std::path::Path;
 
 /// Where rows come from.
@@ -27,10 +27,9 @@ impl Rows {
         progress: &dyn data::Progress,
     ) -> Self {
         let config = DataConfig { val: Vec::new().into(), val_main: None, ..recipe.data.clone() };
-        let cache_dir = &cache_dir(runs_dir);
+        let cache = &cache(runs_dir);
         let limits = Limits { block_size, vocab_size: recipe.model.vocab_size };
-        Data::open(&config, limits, cache_dir, progress)
-            .map_or(Self::Random, |data| Self::Data(Box::new(data)))
+        Data::open(&config, limits, cache, progress).map_or(Self::Random, |data| Self::Data(Box::new(data)))
     }
 
     /// What to call them.
