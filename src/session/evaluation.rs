@@ -82,9 +82,6 @@ pub fn all_checkpoints(
     Ok(sources)
 }
 
-/// A run may delete a checkpoint between finding and reading it, when a newer one is there.
-const ATTEMPTS: usize = 5;
-
 /// Evaluates the model that a path or the beginning of a run's name stands for.
 ///
 /// # Errors
@@ -95,15 +92,7 @@ pub fn evaluate_named(
     tasks: &mut Tasks,
     audience: &dyn Audience,
 ) -> anyhow::Result<Evaluated> {
-    for _ in 1..ATTEMPTS {
-        let source = Source::find(named, request.runs_dir, audience)?;
-        let checkpoint = matches!(source, Source::Run { .. }).then(|| source.weights().to_owned());
-        match evaluate(source, request, tasks, audience) {
-            Err(_) if checkpoint.is_some_and(|checkpoint| !checkpoint.exists()) => {}
-            other => return other,
-        }
-    }
-    evaluate(Source::find(named, request.runs_dir, audience)?, request, tasks, audience)
+    Source::with(named, request.runs_dir, audience, |source| evaluate(source, request, tasks, audience))
 }
 
 /// The tasks of a request as they were encoded for models so far.

@@ -40,6 +40,7 @@ mod resume;
 mod saved;
 mod saver;
 mod secret;
+mod source;
 pub mod standing;
 mod start;
 mod step_times;

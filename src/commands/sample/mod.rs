@@ -42,28 +42,35 @@ fn check(args: &SampleArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Prints each prompt and its continuations, token by token; texts that are continued at the same time one after the
-/// other.
-pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
-    check(args)?;
+/// The model of a source, with the tokens of each prompt and whether it is shown.
+fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Vec<(Vec<u32>, bool)>)> {
     let options = super::options(&args.compute)?;
-    let source = Source::find(&args.model, &args.runs.runs_dir, &Voice::default())?;
-    let tokenizer = &source.tokenizer()?;
+    let tokenizer = source.tokenizer()?;
     let vocab_size = source.dims()?.vocab_size;
     let mut prompts = Vec::new();
     for text in &args.prompt {
         prompts.push((tokenizer.prompt(text, vocab_size)?, !text.is_empty()));
     }
     if prompts.is_empty() {
-        prompts.push(unasked(tokenizer, &source, vocab_size));
+        prompts.push(unasked(&tokenizer, &source, vocab_size));
     }
     let longest = prompts.iter().map(|(prompt, _)| prompt.len()).max().unwrap_or(0);
     let count = prompts.len() * args.num_samples as usize;
     // memory for no more context than will be seen
     let block_size = longest.saturating_add(args.tokens);
     let options = Options { block_size, mode: Mode::Generate, micro_batch: count.min(AT_ONCE), ..options };
-    let Model { mut engine, dims, .. } = model::open_source(source, &options, &Voice::default())?;
-    let Sampled { beginnings, mut texts } = Sampled::new(args, tokenizer, &prompts);
+    Ok((model::open_source(source, &options, &Voice::default())?, prompts))
+}
+
+/// Prints each prompt and its continuations, token by token; texts that are continued at the same time one after the
+/// other.
+pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
+    check(args)?;
+    let voice = Voice::default();
+    let opened = Source::with(&args.model, &args.runs.runs_dir, &voice, |source| opened(args, source))?;
+    let (Model { mut engine, dims, tokenizer, .. }, prompts) = opened;
+    let count = prompts.len() * args.num_samples as usize;
+    let Sampled { beginnings, mut texts } = Sampled::new(args, &tokenizer, &prompts);
     let sampling =
         Sampling { tokens: args.tokens, temperature: args.temperature, top_k: args.top_k, top_p: args.top_p };
     let mut printer = Printer::new(args.format == Format::Text, count);
