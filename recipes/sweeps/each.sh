@@ -13,6 +13,9 @@
 #   RUNNER     how to call the program: "runner", or "cargo run --release --quiet --"
 #   JOBS       how many runs at once, 1 unless set; several on one machine want --set compute.threads=N
 #
+# A signal to the process group, as Ctrl-C and `timeout` send it, saves a checkpoint and ends the sweep. One to this shell
+# alone is heeded when the run at hand has ended.
+#
 # Running it again skips what is finished and resumes what was interrupted. Several at once, on one machine or on many
 # with a common file system, share the work: a run has one writer, and whoever finds it taken goes on (exit code 3).
 set -eu
@@ -21,6 +24,7 @@ recipe=$1
 shift
 failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 RUNNER=${RUNNER:-runner}

@@ -36,7 +36,7 @@ impl From<Ending> for Exit {
     fn from(ending: Ending) -> Self {
         match ending {
             Ending::Finished => Self::Finished,
-            Ending::Failed => Self::Failure,
+            Ending::Failed | Ending::DataChanged => Self::Failure,
             Ending::Refused => Self::Usage,
             Ending::Locked => Self::Locked,
             Ending::Diverged => Self::Diverged,

@@ -142,10 +142,6 @@ impl Scanner<'_> {
         if before.bytes <= self.big {
             return Ok(scan(&Task::start(&NoProgress, "", before.bytes)));
         }
-        // what somebody writes through a memory map gets no new date where it is not yet on the disk; a system that
-        // cannot do this is no worse off
-        let _ = file.sync_data();
-        let before = Identity::of(path, file)?;
         let key = [role.as_bytes(), b"\0", canonical(path)?.as_os_str().as_encoded_bytes()].concat();
         let name = format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]);
         // a record that is missing, unreadable or of another version is replaced

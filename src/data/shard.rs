@@ -76,8 +76,15 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
     Ok(Opened { info, tokens, guard })
 }
 
+/// Has the system date what is done to a file from now on: what somebody writes through a memory map gets no new date
+/// where it is not yet on the disk. A system that cannot do this is no worse off.
+pub(super) fn date_changes(file: &File) {
+    let _ = file.sync_data();
+}
+
 /// What the system says of an open file before it is scanned.
 pub(super) fn stamp(path: &Path, file: &File) -> Result<Stamp, DataError> {
+    date_changes(file);
     Ok(Stamp::from(&file.metadata().map_err(DataError::read(path))?))
 }
 

@@ -38,6 +38,19 @@ fn expand_within(specs: &[String], looked: &mut Looked) -> Result<Vec<Source>, D
     Ok(sources)
 }
 
+/// The files that names lead to: paths, and what patterns match. What leads to nothing, or is built in, is left out.
+#[must_use]
+pub fn files(specs: &[String]) -> Vec<PathBuf> {
+    let mut looked = Looked::default();
+    let expanded =
+        specs.iter().filter_map(|spec| expand_within(std::slice::from_ref(spec), &mut looked).ok());
+    let path = |source| match source {
+        Source::File(path) => Some(path),
+        Source::Builtin(_) => None,
+    };
+    expanded.flatten().filter_map(path).collect()
+}
+
 /// Why a name would lead to nothing, for each such name in `specs`.
 pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
     let mut looked = Looked::default();

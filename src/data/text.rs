@@ -10,7 +10,7 @@ use super::guard::Guard;
 use super::mapping::map_in;
 use super::progress::Task;
 use super::scan::{Identity, Scan, Scanner};
-use super::shard::stamp;
+use super::shard::{date_changes, stamp};
 use super::tokenizer::{Tokenizer, TokenizerKind, Unlisted};
 use super::tokens::Tokens;
 use super::write::{ShardWriter, stored_checksum};
@@ -33,6 +33,7 @@ pub(super) fn open(
     tokenizer: &Tokenizer,
     scanner: &Scanner,
 ) -> Result<(Arc<Tokens>, Scan, Option<Guard>), DataError> {
+    date_changes(file);
     let before = Identity::of(path, file)?;
     let digest = scanner.text(path, file, text)?.digest;
     let name = format!("{}.{}.bin", digest.to_hex(), vocabulary(tokenizer));
@@ -40,7 +41,7 @@ pub(super) fn open(
     if let Some((tokens, scan, guard)) = found {
         return Ok((tokens, Scan { digest, ..scan }, Some(guard)));
     }
-    let shard = encode(path, text, tokenizer, &name, scanner)?;
+    let shard = encode(path, (text, digest), tokenizer, &name, scanner)?;
     // while the shard has no name: it may hold the tokens of another text than the name would say
     if Identity::of(path, file)? != before {
         return Err(DataError::Changed { path: path.into() });
@@ -79,38 +80,63 @@ fn cached(
     Ok(whole.then_some((tokens, scan, guard)))
 }
 
-/// Encodes a text into a shard of the cache that has all tokens and no name yet.
+/// Encodes a text with this digest into a shard of the cache that has all tokens and no name yet.
+///
+/// The text is a map that others may write to, so what is encoded is a copy, and the digest of that is compared.
 fn encode(
     path: &Path,
-    text: &[u8],
+    (text, digest): (&[u8], blake3::Hash),
     tokenizer: &Tokenizer,
     name: &str,
     scanner: &Scanner,
 ) -> Result<ShardWriter, DataError> {
-    let not_text = |error: std::str::Utf8Error| match looks_binary(text) {
+    let not_text = |offset| match looks_binary(text) {
         Some(what) => DataError::NoTokens { path: path.into(), what },
-        None => DataError::NotUtf8 { path: path.into(), offset: error.valid_up_to() },
+        None => DataError::NotUtf8 { path: path.into(), offset },
     };
-    let mut rest = std::str::from_utf8(text).map_err(not_text)?;
+    // before anything is written; what is encoded is checked as it is then
+    std::str::from_utf8(text).map_err(|error| not_text(error.valid_up_to()))?;
     let task = Task::start(scanner.progress, &format!("tokenizing {}", path.display()), text.len() as u64);
-    let mut done = 0;
     let dir = scanner.cache.make()?;
     // a directory could not be written over; one with something in it stays, and is named
     let _ = dir.remove_dir(name);
     let mut writer = ShardWriter::create(&dir, name)?;
-    while !rest.is_empty() {
-        let (batch, after) = rest.split_at(tokenizer.cut(rest, BATCH).unwrap_or(rest.len()));
-        let parts = tokenizer.encode_parallel(batch, PART).map_err(|Unlisted { c, offset }| {
+    let (mut hasher, mut held) = (blake3::Hasher::new(), Vec::new());
+    let (mut copied, mut done) = (0, 0);
+    while copied < text.len() {
+        let before = held.len();
+        held.extend_from_slice(&text[copied..text.len().min(copied + BATCH)]);
+        hasher.update_rayon(&held[before..]);
+        copied += held.len() - before;
+        let is_last = copied == text.len();
+        let valid = match std::str::from_utf8(&held) {
+            Ok(valid) => valid,
+            // a character that the batch cuts in two
+            Err(error) if error.error_len().is_none() && !is_last => {
+                std::str::from_utf8(&held[..error.valid_up_to()]).expect("just checked")
+            }
+            Err(error) => return Err(not_text(done + error.valid_up_to())),
+        };
+        let end = match is_last {
+            true => Some(valid.len()),
+            false => tokenizer.cut(valid, valid.len().saturating_sub(PART)),
+        };
+        let Some(end) = end else { continue };
+        let parts = tokenizer.encode_parallel(&valid[..end], PART).map_err(|Unlisted { c, offset }| {
             DataError::Unlisted { path: path.into(), c, offset: done + offset }
         });
         for part in parts? {
             writer.push(part)?;
         }
-        done += batch.len();
-        task.advance(batch.len() as u64);
-        rest = after;
+        held.drain(..end);
+        done += end;
+        task.advance(end as u64);
     }
-    Ok(writer)
+    // what the name says must be what was encoded, even if the text has changed only for a moment
+    match hasher.finalize() == digest {
+        true => Ok(writer),
+        false => Err(DataError::Changed { path: path.into() }),
+    }
 }
 
 /// What the name of a cached shard says about its vocabulary.

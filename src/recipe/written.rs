@@ -7,10 +7,13 @@ use super::keys::{self, KEYS, Key, Kind};
 use super::leaves;
 use serde_json::Value as Json;
 
+/// More keys than the recipe of any version has.
+const MOST_KEYS: usize = 256;
+
 /// Every `key = value` of a resolved recipe's text, known keys in the order of the table of keys, others behind them.
 ///
 /// # Errors
-/// The text is not TOML; the message has one line.
+/// The text is not TOML, or has more keys than any recipe; the message has one line.
 pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
     let table: toml::Table =
         text.parse().map_err(|error: toml::de::Error| error.message().replace('\n', " "))?;
@@ -23,6 +26,9 @@ pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
             }
             other => found.push((name, json(other))),
         }
+    }
+    if found.len() > MOST_KEYS {
+        return Err(format!("it has {} keys, and no recipe has more than {MOST_KEYS}", found.len()));
     }
     found.sort_by_cached_key(|(key, _)| (rank(key), key.clone()));
     Ok(found)
@@ -96,6 +102,10 @@ mod tests {
         let text = "[data]\ntrain = \"a.bin\"\n[checkpoint]\nkeep = 0\n";
         assert_eq!(digest(text), digest("checkpoint = { keep = 0 } # all\ndata.train = \"../a.bin\""));
         assert_ne!(digest(text), digest(&text.replace('0', "1")));
+        let many = |keys: usize| (0..keys).map(|key| format!("[k{key}.b]\n")).collect::<String>();
+        assert!(
+            written(&many(256)).is_ok() && written(&many(257)).is_err_and(|error| error.contains("257 keys"))
+        );
         assert!(written("a = [").is_err_and(|error| !error.contains('\n')));
     }
 }

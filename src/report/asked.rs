@@ -6,6 +6,7 @@
 
 use super::basis::{Asked, Basis, TEXTS};
 use super::scan::{Scanned, load, scan_texts};
+use crate::run::evaluations;
 use crate::run::files::whole_lines;
 use std::path::Path;
 
@@ -39,7 +40,8 @@ pub(super) fn scan_asked(
             let this = (goes_on(&basis, column), step(row));
             if this >= furthest[place] {
                 furthest[place] = this;
-                found[place] = Asked { basis, precision: texts[3].to_owned() };
+                let is_seen = evaluations::is_seen(texts[2], column);
+                found[place] = Asked { basis, precision: texts[3].to_owned(), is_seen };
                 deciding[place] = texts.map(str::to_owned);
             }
         }

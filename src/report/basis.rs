@@ -51,6 +51,8 @@ pub struct Asked {
     pub basis: Basis,
     /// What the operands of matrix products were rounded to; empty where the file does not say.
     pub precision: String,
+    /// Whether the file says that the model was trained on some of it.
+    pub is_seen: bool,
 }
 
 impl Basis {
@@ -156,6 +158,13 @@ impl Basis {
         };
         let (own, of_loss) = (contents(self, "data"), contents(&of_loss, VAL));
         !self.is_vague && own.is_some() && of_loss.is_some() && own != of_loss
+    }
+
+    /// Whether the contents of a row of `eval.csv` are the run's own training data.
+    #[must_use]
+    pub fn is_of_training_data(&self, run: &Run) -> bool {
+        let train = run.facts.digests.get("train").map(|train| first_digits(train));
+        train.is_some() && self.facts.iter().any(|(name, contents)| *name == "data" && *contents == train)
     }
 
     fn of_contents(run: &Run, metric: &Metric) -> Self {

@@ -3,10 +3,11 @@
 use super::runs::Run;
 use crate::recipe::keys::{Identity, KEYS, Key, SEED, find};
 use crate::recipe::{is_default, rank, spelled};
+use crate::wording::count;
 use serde_json::Value as Json;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// A fact of a run.
 type Fact = fn(&Run) -> &str;
@@ -27,21 +28,45 @@ pub struct Differences {
     pub shared: Vec<(String, Json)>,
     /// Keys whose values differ, or that some run does not have; in the order of a written recipe.
     pub differing: Vec<String>,
+    /// How many keys that this version does not know are not compared, because there are too many.
+    pub left_out: usize,
 }
+
+impl Differences {
+    /// That some keys are not compared, if so.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        let keys = count(self.left_out, "further key");
+        let are = if self.left_out == 1 { "is" } else { "are" };
+        (self.left_out > 0)
+            .then(|| format!("{keys} of recipes that this version does not know {are} not compared"))
+    }
+}
+
+/// As many keys that this version does not know are compared: the first ones by their names.
+const MOST_UNKNOWN: usize = 64;
 
 /// Compares the recipes of runs. One whose recipe cannot be read differs in no key that is known.
 #[must_use]
 pub fn differences<R: Borrow<Run>>(runs: &[R]) -> Differences {
     let runs = runs.iter().map(Borrow::borrow).filter(|run: &&Run| !run.recipe.is_empty());
     let runs: Vec<&Run> = runs.collect();
+    // which stand behind the known ones
+    let unknown =
+        runs.iter().flat_map(|run| run.recipe.iter().rev().take_while(|(key, _)| find(key).is_none()));
+    let unknown: BTreeSet<&str> = unknown.map(|(key, _)| key.as_str()).collect();
+    let left_out: HashSet<&str> = unknown.into_iter().skip(MOST_UNKNOWN).collect();
     let mut values: BTreeMap<(usize, &str), Vec<Option<&Json>>> = BTreeMap::new();
     for (i, run) in runs.iter().enumerate() {
-        let is_compared = |key: &str| find(key).is_none_or(|key| key.is_compared);
+        let is_compared = |key: &str| match find(key) {
+            Some(key) => key.is_compared,
+            None => !left_out.contains(key),
+        };
         for (key, value) in run.recipe.iter().filter(|(key, _)| is_compared(key)) {
             values.entry((rank(key), key)).or_insert_with(|| vec![None; runs.len()])[i] = Some(value);
         }
     }
-    let mut found = Differences::default();
+    let mut found = Differences { left_out: left_out.len(), ..Differences::default() };
     for ((_, key), values) in values {
         let Some(known) = values.iter().flatten().next() else { continue };
         let is_same = |value: &Option<&Json>| match value {

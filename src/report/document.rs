@@ -260,7 +260,7 @@ pub fn schema() -> String {
         ),
         ("df", or_null(number("degrees of freedom by Welch and Satterthwaite"))),
         ("p", or_null(number("two-sided p-value"))),
-        ("p_adjusted", or_null(number("the same held against the number of tests (Holm)"))),
+        ("p_adjusted", or_null(number("the same held against the number of all pairs of groups (Holm)"))),
         ("distinguishable", or_null(json!({ "type": "boolean", "description": "p_adjusted is below 0.05" }))),
         (
             "seeds_needed",

@@ -92,8 +92,13 @@ pub fn gather(
         }
         each.iter_mut().for_each(|fold| fold.take(row));
     });
+    // of what could not be read, it is said elsewhere
+    let other_log = |log, unreadable: &Option<String>, bytes: &[u8]| match unreadable {
+        Some(_) => None,
+        None => other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)),
+    };
     let mut changed: Vec<String> =
-        other_log(run, dir::TRAIN_CSV, logs, |noted| *noted == FileDigest::of(bytes)).into_iter().collect();
+        other_log(dir::TRAIN_CSV, &trained.unreadable, bytes).into_iter().collect();
     let wanted = place(&mut last);
     if let Some(row) = last_of(bytes, &wanted).filter(|_| !last.is_empty()) {
         last.iter_mut().for_each(|fold| fold.take(&row));
@@ -148,7 +153,7 @@ pub fn gather(
             let asked = |column: &str| asked.get(wanted.iter().position(|name| *name == column)?);
             search.join(|column| asked(column).is_some_and(|asked| goes_on(&asked.basis, column)));
         }
-        changed.extend(other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)));
+        changed.extend(other_log(log, &evaluated.unreadable, bytes));
         match cut {
             Some(cut) => each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results)),
             None if log == dir::EVAL_CSV => {

@@ -30,19 +30,18 @@ impl Group {
         self.runs.iter().copied().filter(|run| self.copies.iter().all(|(copy, _)| copy != run))
     }
 
-    /// The complete runs that have a metric, one for each seed, with its values. The way to a target is known of every
-    /// run that has reached it, complete or not.
+    /// The runs whose value of a metric [counts](Run::counts), one for each seed, with these values.
     fn values<'a>(&self, runs: &'a [Run], metric: &Metric) -> Vec<(&'a Run, f64)> {
-        let is_known = |run: &&Run| run.complete || metric.target.is_some();
-        let complete = self.counted().map(|i| &runs[i]).filter(is_known);
+        let complete = self.counted().map(|i| &runs[i]).filter(|run| run.counts(metric));
         let value = |run: &'a Run| Some((run, run.results.get(&metric.name).filter(|v| v.is_finite())?));
         complete.filter_map(value).collect()
     }
 
-    /// The complete runs that have a metric, one for each seed, by their place in the comparison.
+    /// The runs that have a metric which [counts](Run::counts), one for each seed, by their place in the comparison.
     pub fn measured<'a>(&'a self, runs: &'a [Run], metric: &'a Metric) -> impl Iterator<Item = usize> + 'a {
-        let is_known = |i: &usize| runs[*i].complete || metric.target.is_some();
-        self.counted().filter(is_known).filter(|&i| runs[i].results.get(&metric.measured().name).is_some())
+        self.counted()
+            .filter(|&i| runs[i].counts(metric))
+            .filter(|&i| runs[i].results.get(&metric.measured().name).is_some())
     }
 
     /// Whether those of its runs that have a value of a metric were measured on different data.
@@ -63,7 +62,8 @@ impl Group {
     /// How many of its runs have reached a target, of how many that count.
     #[must_use]
     pub fn reached(&self, runs: &[Run], target: &Target) -> (usize, usize) {
-        let reached = self.counted().filter(|&i| target.way(&runs[i].results).is_some()).count();
+        let has_reached = |i: &usize| !runs[*i].facts.data_changed && target.way(&runs[*i].results).is_some();
+        let reached = self.counted().filter(has_reached).count();
         (reached, self.counted().count())
     }
 
@@ -175,9 +175,12 @@ impl Verdict {
 }
 
 /// Compares the best group with each other one by each of these metrics, within each set of the metric's footing.
+///
+/// Which one is the best is seen in the same values, so the best of many looks better than it is. What the tests could
+/// have been counts, too: p-values are held against the number of all pairs.
 #[must_use]
 pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
+    let (mut verdicts, mut pairs) = (Vec::<Verdict>::new(), 0);
     let sets = judged.iter().flat_map(|(metric, footing)| {
         let mut sets: Vec<Vec<(usize, &Group)>> = vec![Vec::new(); footing.count()];
         for (i, group) in groups.iter().enumerate() {
@@ -195,6 +198,7 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
             Better::Higher => b.mean.total_cmp(&a.mean),
         });
         let Some((&(best, first), others)) = known.split_first() else { continue };
+        let before = verdicts.len();
         verdicts.extend(others.iter().map(|&(other, second)| {
             let is_unknown = is_unknown([&groups[best], &groups[other]], runs, metric);
             Verdict {
@@ -207,9 +211,11 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
                 seeds_needed: None,
             }
         }));
+        let tested = verdicts[before..].iter().filter(|verdict| verdict.test.is_some()).count();
+        pairs += tested * (tested + 1) / 2;
     }
     let p: Vec<f64> = verdicts.iter().filter_map(|verdict| Some(verdict.test?.p)).collect();
-    let (mut adjusted, level) = (holm(&p).into_iter(), ALPHA / p.len().max(1) as f64);
+    let (mut adjusted, level) = (holm(&p, pairs).into_iter(), ALPHA / pairs.max(1) as f64);
     for verdict in verdicts.iter_mut().filter(|verdict| verdict.test.is_some()) {
         verdict.p_adjusted = adjusted.next();
         let (a, b) = verdict.spreads;

@@ -1,6 +1,7 @@
 //! The figures of a run that reports show, by the names of metrics.
 
 use super::basis::{Asked, Basis};
+use super::runs::Run;
 
 /// What a run's logs say: a number for each metric that they know.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,6 +54,13 @@ impl Results {
     #[must_use]
     pub fn precision(&self, name: &str) -> Option<&str> {
         self.asked(name).map(|asked| asked.precision.as_str()).filter(|precision| !precision.is_empty())
+    }
+
+    /// Whether a metric was measured on data that the model is known to have been trained on: `eval.csv` says so, or in
+    /// a row of an earlier version the digest of the data does.
+    #[must_use]
+    pub fn is_seen(&self, name: &str, run: &Run) -> bool {
+        self.asked(name).is_some_and(|asked| asked.is_seen || asked.basis.is_of_training_data(run))
     }
 
     /// The step of a metric's last value, where the run was trained further than that.

@@ -5,6 +5,7 @@
 
 use super::axis::Axis;
 use super::gather::{Gathered, Results, Scratch, Wanted, gather};
+use super::metrics::Metric;
 use super::own::{altered_logs, is_own};
 use super::parts::Parts;
 use super::scan::last_row;
@@ -21,6 +22,10 @@ use std::path::{Path, PathBuf};
 
 /// What a reader of a comparison should know about a run that was not trained to its last step.
 const AT_TARGET: &str = "schedule.stop_at_val_loss ended it before its last step: --target compares how soon";
+
+/// Why the rows of a run count for nothing.
+const DATA_CHANGED: &str = "its data were changed while it was trained, so its last rows may be of other data: it is \
+                            left out of means and tests";
 
 /// A run that was read.
 #[derive(Debug, Clone)]
@@ -101,6 +106,8 @@ pub struct Facts {
     pub reached_target: Option<ReachedTarget>,
     /// Why it failed or diverged.
     pub error: Option<String>,
+    /// Whether it failed because others had changed the data.
+    pub data_changed: bool,
     /// When it was made, RFC 3339 in UTC.
     pub created: String,
     /// When a process last ended it in order, RFC 3339 in UTC.
@@ -145,6 +152,7 @@ impl From<RunRecord> for Facts {
             trains_on_validation: record.trains_on_validation,
             reached_target: record.reached_target,
             error: record.error,
+            data_changed: record.data_changed,
             created: record.created,
             ended: record.ended,
         }
@@ -274,11 +282,22 @@ impl Run {
                 run.notes.push(format!("{what} the point of comparison"));
             }
         }
+        if run.facts.data_changed {
+            run.complete = false;
+            run.notes.push(DATA_CHANGED.to_owned());
+        }
         if malformed > 0 {
             run.warnings
                 .push(format!("{malformed} malformed rows in the logs of `{}` are left out", path.display()));
         }
         Ok(run)
+    }
+
+    /// Whether its value of a metric counts in means and tests: that of a complete run does, and the way to a target
+    /// does of every run that has reached it.
+    #[must_use]
+    pub fn counts(&self, metric: &Metric) -> bool {
+        self.complete || metric.target.is_some() && !self.facts.data_changed
     }
 
     /// The value of a recipe's key.

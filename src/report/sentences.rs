@@ -43,7 +43,10 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
         return sentences;
     }
     if verdicts.iter().filter(|verdict| verdict.test.is_some()).count() > 1 {
-        sentences.push("p-values are adjusted for the number of tests (Holm)".to_owned());
+        sentences.push(
+            "p-values are adjusted for all pairs of recipes (Holm): the best was chosen by the same values"
+                .to_owned(),
+        );
     }
     for target in &comparison.targets {
         let reached = groups.iter().map(|group| group.reached(runs, target));
@@ -57,7 +60,9 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
         }
     }
     let is_diverged = |run: &usize| runs[*run].status == RunStatus::Diverged;
+    // a note says why those are left out whose data were changed
     let incomplete = groups.iter().flat_map(|group| group.incomplete(runs));
+    let incomplete = incomplete.filter(|&run| !runs[run].facts.data_changed);
     let (diverged, others): (Vec<usize>, Vec<usize>) = incomplete.partition(is_diverged);
     let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
     let is = |number: usize| if number == 1 { "is" } else { "are" };

@@ -135,15 +135,16 @@ pub fn seeds_needed(difference: f64, sd_first: f64, sd_second: f64, alpha: f64) 
     Some(high)
 }
 
-/// p-values adjusted for being several: Holm's step-down method (Holm, 1979), in the order given.
+/// p-values adjusted for being some of `tests` tests: Holm's step-down method (Holm, 1979), in the order given. Those
+/// that are not given count as larger ones, which adjusts the given ones by no less than it should.
 #[must_use]
-pub fn holm(p: &[f64]) -> Vec<f64> {
+pub fn holm(p: &[f64], tests: usize) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
     let mut adjusted = vec![0.0; p.len()];
     let mut largest: f64 = 0.0;
     for (rank, &i) in order.iter().enumerate() {
-        largest = largest.max(p[i] * (p.len() - rank) as f64).min(1.0);
+        largest = largest.max(p[i] * (tests - rank) as f64).min(1.0);
         adjusted[i] = largest;
     }
     adjusted
@@ -207,7 +208,8 @@ mod tests {
 
     #[test]
     fn several_tests_are_each_held_to_more() {
-        assert_eq!(holm(&[0.01, 0.04, 0.03]), [0.03, 0.06, 0.06]);
-        assert_eq!(holm(&[0.9, 0.8]), [1.0, 1.0]);
+        assert_eq!(holm(&[0.01, 0.04, 0.03], 3), [0.03, 0.06, 0.06]);
+        assert_eq!(holm(&[0.9, 0.8], 2), [1.0, 1.0]);
+        assert_eq!(holm(&[0.25, 0.125], 3), [0.5, 0.375], "some of more tests");
     }
 }

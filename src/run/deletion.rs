@@ -71,7 +71,8 @@ pub fn remove_run(run: RunDir, trusted: &Path) -> Result<(), RunError> {
         above.rename(&doomed, name).context("restore", path)?;
         return Err(RunError::Gone { path: path.to_owned() });
     }
-    delete(&above, &doomed, "remove").context("delete", path)?;
+    // which has another name by now, and may be gone in part
+    delete(&above, &doomed, "remove").context("delete the rest of", &above.join(&doomed))?;
     let Some(link) = link else { return Ok(()) };
     let beside = OpenDir::open(parent(link)).context("delete", link)?;
     match link.file_name().filter(|name| beside.is_link(name)) {

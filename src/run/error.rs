@@ -30,6 +30,12 @@ pub enum RunError {
         /// The run that it was made as.
         id: String,
     },
+    /// What is to hold runs is no directory.
+    #[error("`{}` is not a directory: name another one with --runs-dir", path.display())]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+    },
     /// The runs directory cannot be used.
     #[error("cannot write runs to `{}`: {error}; name another directory with --runs-dir", dir.display())]
     NotWritable {
@@ -245,6 +251,7 @@ impl RunError {
         matches!(
             self,
             Self::NotWritable { .. }
+                | Self::NoDirectory { .. }
                 | Self::NotARun { .. }
                 | Self::NotMade { .. }
                 | Self::HoldsAnother { .. }

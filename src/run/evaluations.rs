@@ -101,6 +101,20 @@ pub fn measured_on<'a>(cell: &'a str, column: &str) -> Option<&'a str> {
     }
 }
 
+/// The name of the entry that is there if the model was trained on some of what a loss of this name was measured on.
+/// No task and no set has such a name.
+#[must_use]
+pub fn seen(name: &str) -> String {
+    format!("{name}:seen")
+}
+
+/// Whether such a cell says that the model was trained on some of what a column was measured on.
+#[must_use]
+pub fn is_seen(cell: &str, column: &str) -> bool {
+    let name = if [BITS_PER_BYTE, "perplexity"].contains(&column) { "val_loss" } else { column };
+    measured_by_name(cell, &seen(name)).is_some()
+}
+
 /// The entry of this name in such a cell.
 #[must_use]
 pub fn measured_by_name<'a>(cell: &'a str, name: &str) -> Option<&'a str> {

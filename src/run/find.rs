@@ -29,11 +29,14 @@ enum Found {
 /// into, as another user's, counts by its name, and so does one that has lost its recipe.
 ///
 /// # Errors
-/// [`RunError::Io`].
+/// [`RunError::NoDirectory`], [`RunError::Io`].
 pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
     let entries = match fs::read_dir(runs_dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            return Err(RunError::NoDirectory { path: runs_dir.to_owned() });
+        }
         Err(error) => return Err(error).context("read", runs_dir),
     };
     let paths: io::Result<Vec<_>> = entries.map(|entry| entry.map(|e| e.path())).collect();

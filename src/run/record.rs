@@ -221,6 +221,9 @@ pub struct RunRecord {
     pub evaluated_before: Option<EarlierRow>,
     /// Why the run failed or diverged.
     pub error: Option<String>,
+    /// Whether it failed because others had changed the data: from which step on, nobody knows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub data_changed: bool,
     /// Size and digest of `recipe.toml` and, once the run has finished, of its logs; empty in records of earlier
     /// versions.
     pub files: BTreeMap<String, FileDigest>,

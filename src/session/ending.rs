@@ -23,6 +23,8 @@ pub enum Ending {
     Finished,
     /// An internal or I/O failure.
     Failed,
+    /// Others have changed the data while they were trained on.
+    DataChanged,
     /// What was asked for is at fault: a recipe, an option, data.
     Refused,
     /// A live process writes the run, or fetches into the directory.
@@ -54,12 +56,13 @@ impl Ending {
         }
         // what was asked for was right when the run began
         let of_data = |error: &DataError| match error {
-            DataError::Write { .. } | DataError::InUse { .. } => Self::Failed,
+            DataError::Write { .. } => Self::Failed,
+            DataError::InUse { .. } => Self::DataChanged,
             _ => Self::Refused,
         };
         if let Some(InputErrors(errors)) = cause.downcast_ref() {
             let mut endings = errors.iter().map(|InputError { error, .. }| of_data(error));
-            return Some(endings.find(|ending| *ending == Self::Failed).unwrap_or(Self::Refused));
+            return Some(endings.find(|ending| *ending != Self::Refused).unwrap_or(Self::Refused));
         }
         if let Some(InputError { error, .. }) = cause.downcast_ref() {
             return Some(of_data(error));
@@ -142,6 +145,8 @@ pub struct End<'a> {
     pub run: &'a Path,
     /// How the loop ended, or the failure that ended it.
     pub outcome: Result<Outcome, String>,
+    /// Whether that failure is that others have changed the data.
+    pub data_changed: bool,
     /// Optimizer steps taken.
     pub steps_done: u64,
     /// Optimizer steps of the run.

@@ -23,6 +23,24 @@ pub struct LossOn {
     pub is_whole: bool,
     /// Tokens of a row, where so many are between rows that their length decides which tokens are evaluated.
     pub of_rows: Option<usize>,
+    /// Whether the model is known to have been trained on some of the data.
+    pub is_seen: bool,
+}
+
+impl LossOn {
+    /// Which bytes of the data the tokens stand for: all of them, or their number; `None` where bytes are not known.
+    #[must_use]
+    pub fn of_bytes(&self) -> Option<String> {
+        let bytes = self.loss.bytes?;
+        Some(self.extent(if self.is_whole { WHOLE.to_owned() } else { bytes.to_string() }))
+    }
+
+    fn extent(&self, extent: String) -> String {
+        match self.of_rows {
+            Some(block_size) => format!("{extent}/{block_size}"),
+            None => extent,
+        }
+    }
 }
 
 /// A model's scores in a task.
@@ -73,6 +91,16 @@ pub struct Evaluated {
 }
 
 impl Evaluated {
+    /// What the loss of this name is of: `val_loss`, or that of another set.
+    #[must_use]
+    pub fn on(&self, name: &str) -> Option<&LossOn> {
+        let set = || name.strip_prefix(NAMED_SET);
+        match name {
+            "val_loss" => self.loss.as_ref(),
+            _ => self.others.iter().find(|(known, _)| Some(known.as_str()) == set()).map(|(_, on)| on),
+        }
+    }
+
     /// Every number with its name and its standard error.
     #[must_use]
     pub fn values(&self) -> Vec<(String, f64, Option<f64>)> {
@@ -96,19 +124,19 @@ impl Evaluated {
     fn measured(&self) -> Vec<(String, String, Option<String>)> {
         let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
         let others = self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on));
-        let extent = |on: &LossOn, extent: String| match on.of_rows {
-            Some(block_size) => format!("{extent}/{block_size}"),
-            None => extent,
-        };
-        let tokens = |on: &LossOn| Some(extent(on, on.loss.tokens.to_string()));
+        let tokens = |on: &LossOn| Some(on.extent(on.loss.tokens.to_string()));
         let losses = main.chain(others).map(|(name, on)| (name, on.digest.clone(), tokens(on)));
-        let bytes = self.loss.iter().filter_map(|on| {
-            let bytes = on.loss.bytes?;
-            let of = extent(on, if on.is_whole { WHOLE.to_owned() } else { bytes.to_string() });
-            Some((BITS_PER_BYTE.to_owned(), on.digest.clone(), Some(of)))
-        });
+        let of_bytes =
+            |on: &LossOn| Some((BITS_PER_BYTE.to_owned(), on.digest.clone(), Some(on.of_bytes()?)));
+        let bytes = self.loss.iter().filter_map(of_bytes);
         let tasks = self.tasks.iter().map(|task| (task.prefix.clone(), task.digest.clone(), None));
-        losses.chain(bytes).chain(tasks).collect()
+        let every = ["val_loss".to_owned()].into_iter();
+        let every = every.chain(self.others.iter().map(|(name, _)| format!("{NAMED_SET}{name}")));
+        let seen = every.filter_map(|name| {
+            let on = self.on(&name).filter(|on| on.is_seen)?;
+            Some((evaluations::seen(&name), on.digest.clone(), None))
+        });
+        losses.chain(bytes).chain(tasks).chain(seen).collect()
     }
 
     /// Appends the numbers to the `eval.csv` of the run and returns its path. Links of other users are followed on the

@@ -6,14 +6,15 @@ use super::ending::UsageError;
 pub use super::evaluated::{Evaluated, LossOn, OfRun, TaskScores, no_run};
 use super::inputs::{self, Limits};
 use super::model::{self, Model, Options, Source};
-use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
+use crate::data::{self, Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
 use crate::engine::EngineError;
 use crate::eval::{self, Definition, EvalError, Kind, Passes, Share, Tally, Task};
 use crate::recipe::{DataConfig, Overrides, load};
 use crate::run::checkpoint::{self, CheckpointState, Reader};
 use crate::run::named::own;
-use crate::run::{RunError, dir};
+use crate::run::{RunError, RunRecord, dir};
 use anyhow::Context;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -167,15 +168,15 @@ pub fn evaluate(
     };
     let mut evaluated =
         Evaluated { model: name.clone(), run, loss: None, others: Vec::new(), tasks: Vec::new() };
-    for OwnData { name, set, files, tokens, is_whole, of_rows } in &data {
+    for OwnData { name, set, files, tokens, is_whole, of_rows, is_seen } in &data {
         let stream = TokenStream::new(set, 0, false);
         let shape = (options.micro_batch, dims.block_size);
         let loss = eval::data_loss(engine.as_mut(), &stream, &tokenizer, *tokens, shape, working("loss"))?;
         // what was read must be what was opened
         set.check()?;
         let (data, digest) = (files.clone(), set.digest());
-        let (tokenizer, is_whole, of_rows) = (tokenizer.kind(), *is_whole, *of_rows);
-        let on = loss.map(|loss| LossOn { data, digest, tokenizer, loss, is_whole, of_rows });
+        let (tokenizer, is_whole, of_rows, is_seen) = (tokenizer.kind(), *is_whole, *of_rows, *is_seen);
+        let on = loss.map(|loss| LossOn { data, digest, tokenizer, loss, is_whole, of_rows, is_seen });
         match name {
             Some(name) => evaluated.others.extend(on.map(|on| (name.clone(), on))),
             None => evaluated.loss = on,
@@ -214,6 +215,8 @@ struct OwnData {
     is_whole: bool,
     /// Tokens of a row, where their number decides which tokens these are.
     of_rows: Option<usize>,
+    /// Whether the model is known to have been trained on some of them.
+    is_seen: bool,
 }
 
 /// The data of the request, or the validation data of the run's recipe, as far as the run itself reads them: the set
@@ -230,7 +233,9 @@ fn open_data(
         check_tokenizer(source, request.data, tokenizer)?;
         let options = OpenOptions { block_size, vocab_size, tokenizer, cache, progress };
         let set = Dataset::open(request.data, options).context("--data")?;
-        return Ok(vec![part(None, set, request.data.to_vec(), (asked, None), block_size)?]);
+        let is_seen = has_seen(source, &set);
+        let part = part(None, set, request.data.to_vec(), (asked, None), block_size)?;
+        return Ok(vec![OwnData { is_seen, ..part }]);
     }
     let Some(run) = source.run() else { return Ok(Vec::new()) };
     let recipe = load(&run.join(dir::RECIPE), &Overrides::default())?.recipe;
@@ -247,10 +252,26 @@ fn open_data(
         Some(fraction) => vec![format!("the last {fraction} of data.train")],
     };
     let own = Some(recipe.eval_tokens());
+    let is_seen = RunRecord::read(run)?.is_some_and(|record| record.trains_on_validation);
     let parts = sets.into_iter().zip(files).zip(0..).map(|(((name, set), files), place)| {
-        part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)
+        let part = part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)?;
+        Ok(OwnData { is_seen, ..part })
     });
     parts.collect()
+}
+
+/// Whether the model of a run was trained on a set, or on one of its files.
+fn has_seen(source: &Source, set: &Dataset) -> bool {
+    let state = source.run().and_then(|_| CheckpointState::read(source.weights()).ok());
+    if state.is_some_and(|state| state.trained_on().contains(&set.digest())) {
+        return true;
+    }
+    // of one file among several there is no digest on record
+    let recipe = source.run().map(|run| load(&run.join(dir::RECIPE), &Overrides::default()));
+    let train = recipe.and_then(Result::ok).map(|resolved| data::files(&resolved.recipe.data.train));
+    let real = |path: &Path| path.canonicalize().ok();
+    let train: HashSet<PathBuf> = train.unwrap_or_default().iter().filter_map(|path| real(path)).collect();
+    set.shards().filter_map(|info| real(info.path.as_ref()?)).any(|path| train.contains(&path))
 }
 
 /// Checks that validation data are what the run itself read when it saved the checkpoint: where they are not, what is
@@ -308,7 +329,7 @@ fn part(
     let tokens = asked.or(own).map_or(held, |wanted| wanted.min(held));
     let of_rows = is_much(set.passed_over(tokens.div_ceil(block_size as u64)), tokens).then_some(block_size);
     let is_whole = tokens == held && !is_much(set.tokens() - held, held);
-    Ok(OwnData { name, set, files, tokens, is_whole, of_rows })
+    Ok(OwnData { name, set, files, tokens, is_whole, of_rows, is_seen: false })
 }
 
 /// Whether so many tokens beside others, more than one in twenty, can make their mean loss another one.

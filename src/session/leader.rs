@@ -191,6 +191,7 @@ impl Job<'_> {
         record.status = RunStatus::Running;
         record.steps_done = progress.step;
         record.error = None;
+        record.data_changed = false;
         record.reached_target = None;
         if !record.results.is_object() {
             record.results = serde_json::json!({});

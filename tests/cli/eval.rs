@@ -233,7 +233,18 @@ fn losses_per_token_of_different_tokenizers_are_said_to_be_no_comparison() {
     let lab = Lab::new();
     let bytes = bytes_run(&lab);
     let chars = lab.train(&[&BYTES[..], &["data.tokenizer=char"]].concat());
-    let note = "val_loss: the losses are per token of different tokenizers and cannot be compared";
+    let note = "val_loss: the losses are per token of different tokenizers and cannot be compared; bits per byte can";
+    let words = lab.train(&[&BYTES[..], &["data.tokenizer=gpt2", "model.vocab_size=50257"]].concat());
+    for (part, is_said) in
+        [(&["--data", "v.txt"][..], true), (&["--data", "v.txt", "--tokens", "40"], false), (&[], false)]
+    {
+        let ended = eval(&lab, [&[shown(&bytes), shown(&words)], part].concat());
+        assert_eq!(ended.expect(0).stdout.contains(note), is_said, "{part:?}: {}", ended.stdout);
+        let of_bytes =
+            "and of different bytes and cannot be compared; bits per byte could if all of a text were read";
+        assert_eq!(ended.stdout.contains(of_bytes), !is_said, "{part:?}: {}", ended.stdout);
+    }
+    fs::remove_dir_all(&words).expect("removed");
     for data in [&["--data", "v.txt"][..], &[]] {
         let ended = eval(&lab, [&[shown(&bytes), shown(&chars)], data].concat());
         assert!(ended.expect(0).stdout.contains(note), "{}", ended.stdout);
@@ -252,6 +263,37 @@ fn losses_per_token_of_different_tokenizers_are_said_to_be_no_comparison() {
     }
     let said = compared("bits_per_byte");
     assert!(!said.contains("bits_per_byte was measured on different data"), "{said}");
+}
+
+#[test]
+fn a_loss_on_data_that_the_model_was_trained_on_is_told_of() {
+    let lab = Lab::new();
+    let one = bytes_run(&lab);
+    lab.write("b.txt", "of it all they sang, and so it was that he sang\n".repeat(60));
+    let newest = one.join("checkpoints/step-00000012");
+    let from = format!("model.init_from={}", shown(&newest));
+    let later = lab.train(&[&BYTES[1..], &["data.train=b.txt", &from]].concat());
+    let both = lab.train(&[&BYTES[1..], &["data.train=[\"a.txt\", \"b.txt\"]"]].concat());
+    for (run, data, is_seen) in [
+        (&one, "a.txt", true),
+        (&one, "b.txt", false),
+        (&later, "a.txt", true),
+        (&later, "b.txt", true),
+        (&both, "b.txt", true),
+        (&both, "v.txt", false),
+    ] {
+        let ended = eval(&lab, [shown(run), "--data", data, "--save"]);
+        let note = "was trained on some of these data";
+        assert_eq!(ended.expect(0).stdout.contains(note), is_seen, "{data}: {}", ended.stdout);
+        let row = fs::read_to_string(run.join("eval.csv")).expect("a file");
+        assert_eq!(row.lines().last().expect("a row").contains(";val_loss:seen="), is_seen, "{row}");
+        let said = lab.run(["compare", shown(run), "--metrics", "perplexity"]).expect(0).stdout.clone();
+        assert_eq!(
+            said.contains("measured a loss on data that it was trained on"),
+            is_seen,
+            "{data}: {said}"
+        );
+    }
 }
 
 /// What lies there now may be what the run was trained on.

@@ -82,8 +82,10 @@ fn data_that_are_changed_under_a_run_end_it_and_what_is_saved_knows_nothing_of_t
         assert_eq!(checkpoints(&run), ["step-00000004"], "change {i}");
         assert_eq!(record(&run)["status"], "failed");
         assert!(record(&run)["error"].as_str().is_some_and(|error| error.contains(says)), "{}", record(&run));
+        assert_eq!(record(&run)["data_changed"], true);
         replace(&path, &good);
         lab.run(tiny(&runs, SETS)).expect(0).says(&["step 4 of 12"]);
+        assert!(record(&run).get("data_changed").is_none(), "{}", record(&run));
         assert!(essence(&run) == whole, "change {i}");
     }
 }

@@ -5,6 +5,7 @@
 #[path = "../data_support/mod.rs"]
 mod data_support;
 
+mod changing;
 mod dataset;
 mod mixture;
 mod refusals;

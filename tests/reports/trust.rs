@@ -377,3 +377,27 @@ fn a_log_that_a_finished_run_did_not_write_is_named() {
     }
     assert!(!lab.run(["compare", "runs"]).expect(0).stderr.contains("not as the run has written it"));
 }
+
+#[test]
+fn a_run_whose_data_were_changed_counts_in_no_mean() {
+    let lab = Lab::new();
+    report_support::sweep(&lab.path("runs"));
+    let changed = Fake::new("fake-13", 3, 3e-3, 0.001);
+    let extra = json!({"data_changed": true, "error": "`x.bin` was changed while it is in use"});
+    Fake { status: "failed", extra, ..changed }.write(&lab.path("runs"));
+    for args in [&["--align", "step", "--at", "4"][..], &["--target", "val_loss=4"], &[]] {
+        let found = json(&lab, args);
+        let groups = found["groups"].as_array().expect("groups");
+        let metric = if args.first() == Some(&"--target") { "steps_to_val_loss=4" } else { "loss" };
+        let counted: Vec<_> =
+            groups.iter().filter_map(|group| group["metrics"][metric]["n"].as_u64()).collect();
+        assert!(
+            counted.contains(&2) && counted.iter().all(|n| [2, 3].contains(n)),
+            "{args:?}: {counted:?} {found:#}"
+        );
+        assert_eq!(run(&found, "fake-13")["complete"], false);
+        let said = text(&lab, args);
+        assert!(said.contains("fake-13: its data were changed while it was trained"), "{said}");
+        assert!(!said.contains("did not come as far"), "{said}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Reports over runs of which one has files that cannot be read: it hides none of the others, and nothing waits.
 
+use crate::report_support::Fake;
 use crate::support;
 
 use std::fs;
@@ -222,4 +223,27 @@ fn a_run_that_may_not_be_looked_into_is_named_and_hides_no_other() {
     }
     assert!(watched.expect(1).stdout.contains(&format!("{sound}: finished")), "{}", watched.stdout);
     sampled.expect(1).says(&[&closed, "Permission denied"]);
+}
+
+#[test]
+fn a_recipe_of_more_keys_than_any_has_is_not_compared() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    Fake::new("fake-1", 1, 1e-3, 3.0).write(&runs);
+    let keys =
+        |letter: char, keys: usize| (0..keys).map(|i| format!("[{letter}{i}.b]\n")).collect::<String>();
+    // as many of one's own as it takes for a table that nobody can read
+    for (id, letter, number) in [("fake-2", 'a', 15_000), ("fake-3", 'b', 100), ("fake-4", 'c', 100)] {
+        let run = Fake::new(id, 2, 1e-3, 3.0).write(&runs);
+        fs::write(run.join("recipe.toml"), keys(letter, number)).expect("written");
+    }
+    for command in ["list", "compare"] {
+        let ended = lab.run([command, "runs"]);
+        ended.expect(0).says(&["fake-2/recipe.toml` cannot be read: it has 15000 keys"]);
+        assert!(
+            ended.stdout.contains("136 further keys of recipes that this version does not know"),
+            "{command}"
+        );
+        assert!(ended.stdout.len() < 100_000, "{command}: {}", ended.stdout.len());
+    }
 }

@@ -86,6 +86,13 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
             add(format!("{name}: nats per token, mean over the first {tokens} tokens of {data}"));
         }
         apart(&name, &losses).into_iter().for_each(&mut add);
+        let is_seen = |one: &&Evaluated| one.on(&name).is_some_and(|on| on.is_seen);
+        for one in evaluated.iter().filter(is_seen) {
+            add(format!(
+                "{name}: {} was trained on some of these data, and a loss on seen data says nothing about new data",
+                one.model
+            ));
+        }
     }
     for task in evaluated.iter().flat_map(|one| &one.tasks) {
         let examples = task.tally.examples;
@@ -126,7 +133,13 @@ fn apart(name: &str, losses: &[&LossOn]) -> Option<String> {
     let (how, instead) = if differs(|a, b| a.digest != b.digest) {
         ("of different data", "--data names the same for all")
     } else if differs(|a, b| a.tokenizer != b.tokenizer) {
-        ("per token of different tokenizers", "bits per byte can")
+        match first.of_bytes().filter(|_| !differs(|a, b| a.of_bytes() != b.of_bytes())) {
+            Some(_) => ("per token of different tokenizers", "bits per byte can"),
+            None => (
+                "per token of different tokenizers, and of different bytes",
+                "bits per byte could if all of a text were read: name it with --data, without --tokens",
+            ),
+        }
     } else if differs(|a, b| a.loss.tokens != b.loss.tokens) {
         ("of different numbers of tokens", "--tokens gives all the same")
     } else if differs(|a, b| a.of_rows != b.of_rows) {
@@ -198,9 +211,11 @@ fn model(one: &Evaluated, precision: &str) -> Value {
         "definitions": definitions,
         "data": one.loss.as_ref().map(|on| json!({
             "files": on.data, "digest": on.digest, "tokens": on.loss.tokens, "bytes": on.loss.bytes,
+            "seen": on.is_seen,
         })),
         "sets": one.others.iter().map(|(name, on)| json!({
             "name": name, "files": on.data, "digest": on.digest, "tokens": on.loss.tokens,
+            "seen": on.is_seen,
         })).collect::<Vec<_>>(),
         "tasks": one.tasks.iter().map(task).collect::<Vec<_>>(),
     })

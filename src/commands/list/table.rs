@@ -1,7 +1,7 @@
 //! The rows of the list: what each run is doing, when it began, and in what the runs differ.
 
 use crate::report::basis::Basis;
-use crate::report::differences::{self, differences, short, shown};
+use crate::report::differences::{self, Differences, differences, short, shown};
 use crate::report::export::{Cell, Column, Table};
 use crate::report::fit::Leaving;
 use crate::report::gather;
@@ -116,20 +116,25 @@ pub(super) struct Differing {
     /// For people: these keys, and which of them tell the runs of each name apart. `None` stands for every name.
     shown: Vec<String>,
     of_name: Option<BTreeMap<String, Vec<String>>>,
+    /// What a reader should know about them.
+    pub(super) note: Option<String>,
 }
 
 impl Differing {
     pub(super) fn new(items: &[Item]) -> Self {
-        let all = keys(items.iter());
+        let found = compared(items.iter());
+        let (note, all) = (found.note(), found.differing);
         if all.len() <= MOST_KEYS {
-            return Self { shown: all.clone(), all, of_name: None };
+            return Self { shown: all.clone(), all, of_name: None, note };
         }
         let mut by_name: BTreeMap<&str, Vec<&Item>> = BTreeMap::new();
         items.iter().for_each(|item| by_name.entry(item.name()).or_default().push(item));
-        let of_name: BTreeMap<String, Vec<String>> =
-            by_name.into_iter().map(|(name, items)| (name.to_owned(), keys(items.into_iter()))).collect();
+        let of_name: BTreeMap<String, Vec<String>> = by_name
+            .into_iter()
+            .map(|(name, items)| (name.to_owned(), compared(items.into_iter()).differing))
+            .collect();
         let is_shown = |key: &&String| of_name.values().any(|keys| keys.contains(key));
-        Self { shown: all.iter().filter(is_shown).cloned().collect(), all, of_name: Some(of_name) }
+        Self { shown: all.iter().filter(is_shown).cloned().collect(), all, of_name: Some(of_name), note }
     }
 
     /// Whether a key tells a run from others of its name.
@@ -140,9 +145,9 @@ impl Differing {
     }
 }
 
-fn keys<'a>(items: impl Iterator<Item = &'a Item>) -> Vec<String> {
+fn compared<'a>(items: impl Iterator<Item = &'a Item>) -> Differences {
     let runs: Vec<&Run> = items.map(|item| &item.run).collect();
-    if runs.len() < 2 { Vec::new() } else { differences(&runs).differing }
+    if runs.len() < 2 { Differences::default() } else { differences(&runs) }
 }
 
 /// The list as a table.

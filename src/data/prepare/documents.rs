@@ -10,6 +10,7 @@ use crate::data::{DataError, Tokenizer};
 use crate::json;
 use crate::wording::shortened;
 use serde::de::DeserializeSeed;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
@@ -41,10 +42,11 @@ pub(super) struct Reading<'a> {
     pub(super) tokenizer: &'a Tokenizer,
 }
 
-/// Counts the bytes that are read.
+/// Counts and digests the bytes that are read.
 struct Counted<'a, R> {
     inner: R,
     advance: &'a dyn Fn(u64),
+    hasher: &'a RefCell<blake3::Hasher>,
 }
 
 /// Ends where a packed file unfolds to more than text does.
@@ -64,37 +66,42 @@ impl<R: Read> Read for Bounded<R> {
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(out)?;
+        self.hasher.borrow_mut().update(&out[..read]);
         (self.advance)(read as u64);
         Ok(read)
     }
 }
 
 impl Reading<'_> {
-    /// Hands out all documents of a file. `advance` is told about the bytes of the file that were read.
+    /// Hands out all documents of a file. `advance` is told about the bytes of the file that were read. Gives the blake3
+    /// of what was read, if `take` has taken all of it; `None` for a table, which is not read from beginning to end.
     pub(super) fn documents(
         &self,
         file: &TextFile,
         open: File,
         advance: &dyn Fn(u64),
         take: Take,
-    ) -> Result<(), PrepareError> {
+    ) -> Result<Option<blake3::Hash>, PrepareError> {
         let path = &file.path;
         if file.shape == Shape::Parquet {
-            return parquet::texts(path, open, self.field, advance, &mut |text| self.whole(text, take));
+            parquet::texts(path, open, self.field, advance, &mut |text| self.whole(text, take))?;
+            return Ok(None);
         }
-        let counted = Counted { inner: open, advance };
+        let hasher = &RefCell::new(blake3::Hasher::new());
+        let counted = Counted { inner: open, advance, hasher };
         let packed = |inner| Bounded { inner, allowance: Allowance::of(file.bytes) };
         match file.packing {
-            Packing::Plain => self.unpacked(file, counted, take),
+            Packing::Plain => self.unpacked(file, counted, take)?,
             Packing::Gzip => {
                 let input = flate2::read::MultiGzDecoder::new(BufReader::with_capacity(BLOCK, counted));
-                self.unpacked(file, packed(Box::new(input) as Box<dyn Read>), take)
+                self.unpacked(file, packed(Box::new(input) as Box<dyn Read>), take)?;
             }
             Packing::Zstd => {
                 let input = Frames::new(BufReader::with_capacity(BLOCK, counted));
-                self.unpacked(file, packed(Box::new(input)), take)
+                self.unpacked(file, packed(Box::new(input)), take)?;
             }
         }
+        Ok(Some(hasher.borrow().finalize()))
     }
 
     fn unpacked(&self, file: &TextFile, input: impl Read, take: Take) -> Result<(), PrepareError> {

@@ -9,6 +9,7 @@ use super::bounds::{Closing, Room, Taken};
 use super::documents::{Part, Reading};
 use super::sources::TextFile;
 use crate::data::scan::Identity;
+use crate::data::shard::date_changes;
 use crate::data::{DataError, Tokenizer};
 use crate::regular;
 use std::fs::File;
@@ -196,8 +197,7 @@ impl Pipeline<'_> {
         for (number, file) in self.files.iter().enumerate().skip(from) {
             let first = if number == from { skipped } else { 0 };
             let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
-            let before = Identity::of(&file.path, &open)?;
-            let digest = digest(&file.path, &mut open)?;
+            let (before, digest) = begin(&file.path, &mut open)?;
             if steps.send(Message::Step(Step::Begin(number, before.clone(), digest))).is_err() {
                 return Ok(());
             }
@@ -226,11 +226,7 @@ impl Pipeline<'_> {
             if is_over {
                 return Ok(());
             }
-            // before what is wrong with the file, for that may be the reason
-            if !is_unchanged(&file.path, &before, digest.to_hex().as_str())? {
-                return Err(DataError::Changed { path: file.path.clone() }.into());
-            }
-            read?;
+            check_read(&file.path, &before, digest, read)?;
             if !batch.marks.is_empty() && send(batch).is_break()
                 || steps.send(Message::Step(Step::End(documents))).is_err()
             {
@@ -248,6 +244,34 @@ pub(super) fn is_unchanged(path: &Path, before: &Identity, blake3: &str) -> Resu
         open => open.map_err(DataError::read(path))?,
     };
     Ok(Identity::of(path, &open)? == *before || digest(path, &mut open)?.to_hex().as_str() == blake3)
+}
+
+/// What the system says of a file before it is read, and the blake3 of its contents.
+pub(super) fn begin(path: &Path, file: &mut File) -> Result<(Identity, blake3::Hash), PrepareError> {
+    date_changes(file);
+    Ok((Identity::of(path, file)?, digest(path, file)?))
+}
+
+/// Checks that a file's documents were those that its digest is of. `read` is what [`Reading::documents`] has given.
+///
+/// # Errors
+/// [`DataError::Changed`], else those of the reading, which a change may be the reason for.
+pub(super) fn check_read(
+    path: &Path,
+    before: &Identity,
+    digest: blake3::Hash,
+    read: Result<Option<blake3::Hash>, PrepareError>,
+) -> Result<(), PrepareError> {
+    let is_same = match &read {
+        // the contents may have been put back by now
+        Ok(Some(found)) => *found == digest && is_unchanged(path, before, digest.to_hex().as_str())?,
+        Ok(None) => is_unchanged(path, before, "")?,
+        Err(_) => is_unchanged(path, before, digest.to_hex().as_str())?,
+    };
+    if !is_same {
+        return Err(DataError::Changed { path: path.into() }.into());
+    }
+    read.map(drop)
 }
 
 /// blake3 of a file's contents. The file is left at its beginning.

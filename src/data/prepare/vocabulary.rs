@@ -6,7 +6,6 @@ use super::state::{Begun, State, Workplace};
 use super::{Hooks, Options, PrepareError, pipeline, reading};
 use crate::data::DataError;
 use crate::data::progress::Task;
-use crate::data::scan::Identity;
 use crate::data::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use crate::regular;
 use std::collections::BTreeSet;
@@ -55,8 +54,8 @@ fn collect(
     let reading = reading(options, Tokenizer::bytes());
     for file in files {
         let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
-        let identity = Identity::of(&file.path, &open)?;
-        let card = file.card(pipeline::digest(&file.path, &mut open)?);
+        let (identity, digest) = pipeline::begin(&file.path, &mut open)?;
+        let card = file.card(digest);
         let read = reading.documents(file, open, &|by| task.advance(by), &mut |part| {
             let mut last = None;
             for c in part.text.chars().filter(|c| last.replace(*c) != Some(*c)) {
@@ -64,11 +63,7 @@ fn collect(
             }
             ControlFlow::Continue(())
         });
-        // before what is wrong with the file, for that may be the reason
-        if !pipeline::is_unchanged(&file.path, &identity, &card.blake3)? {
-            return Err(DataError::Changed { path: file.path.clone() }.into());
-        }
-        read?;
+        pipeline::check_read(&file.path, &identity, digest, read)?;
         sources.push(Begun { card, identity });
     }
     if all.is_empty() {

@@ -158,6 +158,16 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
             names(runs, trained_on())
         ));
     }
+    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
+    let shown: Vec<&Metric> = judged.chain(&comparison.asked).chain(comparison.metrics()).collect();
+    let is_of_seen = |run: &&Run| shown.iter().any(|metric| run.results.is_seen(&metric.name, run));
+    let evaluated: Vec<&Run> = runs.iter().filter(is_of_seen).collect();
+    if !evaluated.is_empty() {
+        notes.push(format!(
+            "{}: `runner eval` measured a loss on data that it was trained on, which says nothing about new data",
+            names(runs, evaluated.into_iter())
+        ));
+    }
     if seen.clone().next().is_some() {
         notes.push(format!(
             "{}: the weights that it began with were trained on the validation data: a loss on seen data says nothing \

@@ -32,6 +32,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(measured::under_dropout(comparison));
     notes.extend(measured::above_peak(comparison));
     notes.extend(changed_contents(comparison));
+    notes.extend(comparison.differences.note());
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
     notes.extend(cadence::interpolated(comparison));

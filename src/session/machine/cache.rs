@@ -3,7 +3,7 @@
 //! The cache is a convenience. A file that cannot be read counts as empty, and what cannot be written is found out
 //! again next time.
 
-use crate::regular::{self, OFlags};
+use crate::regular::{self, OFlags, OpenDir};
 use crate::run::files;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +19,8 @@ const LONGEST: u64 = 4 << 20;
 /// How often the lock is tried before the change is given up, and the pause in between.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
+/// No process takes as long to write a file.
+const STALE: Duration = Duration::from_secs(3600);
 
 /// A directory of remembered findings, or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,6 +53,10 @@ impl Cache {
     ) {
         let Some(dir) = self.dir.as_ref().filter(|dir| std::fs::create_dir_all(dir).is_ok()) else { return };
         let Some(_lock) = locked(&dir.join(LOCK)) else { return };
+        // of processes that were killed while they wrote: all others wait for the lock
+        if let Ok(dir) = OpenDir::open(dir) {
+            dir.sweep_temporaries(STALE);
+        }
         let mut remembered = self.read(file);
         change(&mut remembered);
         if let Ok(text) = serde_json::to_string_pretty(&remembered) {

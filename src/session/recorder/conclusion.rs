@@ -67,8 +67,10 @@ impl Recorder<'_> {
     fn end<'r>(&self, result: &Result<Outcome, TrainError<anyhow::Error>>, run: &'r Path) -> End<'r> {
         let val = self.job.data.val.as_ref().filter(|data| data.tokens() < QUICK_TOKENS);
         let full = self.job.plan.batch.rows_per_step as u64;
+        let is_of_data = |error: &anyhow::Error| Ending::of(error) == Ending::DataChanged;
         End {
             run,
+            data_changed: matches!(result, Err(TrainError::Events(error)) if is_of_data(error)),
             outcome: result.as_ref().map_err(ToString::to_string).cloned(),
             steps_done: self.record.steps_done,
             steps: self.job.plan.steps,
@@ -96,6 +98,7 @@ impl Recorder<'_> {
         let record = &mut self.record;
         record.status = end.status();
         record.error = end.error();
+        record.data_changed = end.data_changed;
         record.reached_target = end.reached_target();
         record.ended = Some(facts::now());
         if let Some(session) = record.sessions.last_mut() {
