@@ -184,6 +184,12 @@ impl Comparison {
         super::notes::notes(self)
     }
 
+    /// What a reader should know about each run, one phrase each.
+    #[must_use]
+    pub fn notes_of_each(&self) -> Vec<Vec<String>> {
+        super::notes::each(self)
+    }
+
     /// One row per run: its id, the keys that differ, its status, and the measures.
     #[must_use]
     pub fn table(&self, measures: &[Measure], for_people: bool) -> Table {
@@ -202,7 +208,8 @@ impl Comparison {
         let all_finished = self.runs.iter().all(|run| run.status == RunStatus::Finished);
         let shows_status = !for_people || !all_finished;
         let shows_marks = self.cut.is_some() || !self.targets.is_empty();
-        let shows_notes = self.runs.iter().any(|run| !run.notes.is_empty());
+        let notes = if for_people { Vec::new() } else { self.notes_of_each() };
+        let shows_notes = notes.iter().any(|notes| !notes.is_empty());
         if shows_status {
             columns.push(Column::words("status", "status"));
         }
@@ -238,7 +245,7 @@ impl Comparison {
                 cells.extend(
                     shows_sets.then(|| Cell::number(set(i).map(|set| (set + 1) as f64), |n| n.to_string())),
                 );
-                cells.extend(shows_notes.then(|| Cell::text(run.notes.join("; "))));
+                cells.extend(shows_notes.then(|| Cell::text(notes[i].join("; "))));
             }
             cells
         };

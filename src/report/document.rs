@@ -34,6 +34,7 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
             .map(|(name, cell)| ((*name).to_owned(), cell.value.clone()))
             .collect()
     };
+    let notes = comparison.notes_of_each();
     let runs: Vec<Value> = runs
         .iter()
         .enumerate()
@@ -57,7 +58,7 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
                     .iter()
                     .filter_map(|(metric, footing)| Some((metric.name.clone(), footing.sets[i]?.into())))
                     .collect::<Map<String, Value>>(),
-                "notes": run.notes,
+                "notes": notes[i],
                 "targets": targets.iter().map(|target| way(run, target)).collect::<Vec<_>>(),
             })
         })

@@ -4,6 +4,7 @@
 //! linear layers as `[in, out]` or `[out, in]`, with buffers and a tied head that carry no information. Weights that
 //! almost fit would be worse than none, so every difference from the model is reported, with the likely cause.
 
+use super::digest::FileDigest;
 use super::import_advice::{few, likely};
 use super::tensors::{Found, TensorFile, Unfit, stored_len, unfit};
 use super::{RunError, digest, hf_config};
@@ -12,7 +13,7 @@ use crate::regular;
 use crate::weights::{self, CONFIG, Unreadable};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const HEAD: &str = "lm_head.weight";
 
@@ -21,11 +22,20 @@ const HEAD: &str = "lm_head.weight";
 ///
 /// F16 and BF16 are widened. A position embedding longer than `block_size` is cropped to its first rows, and so is a
 /// token embedding with the model's rows of padding; rows that pad the vocabulary become zero, and so do the biases of
-/// a file that has none. Errors: [`RunError::Weights`] listing what does not fit.
-pub fn import(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), RunError> {
+/// a file that has none. The [digest](content_digest) of what is read has to be the `expected` one, if there is one:
+/// somebody may have put another file in the place of the one that was found.
+/// Errors: [`RunError::Weights`] listing what does not fit.
+pub fn import(
+    path: &Path,
+    dims: &Dims,
+    layout: &ParamLayout,
+    expected: Option<&str>,
+    out: &mut [f32],
+) -> Result<(), RunError> {
     assert_eq!(out.len(), layout.len, "a buffer has the layout's length");
     out.fill(0.0);
-    fill(path, dims, layout, out).map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
+    let filled = fill(path, dims, layout, out).and_then(|weights| weights.check(expected));
+    filled.map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
 }
 
 /// Checks that a model of these dimensions has its tensors in the weights at `path`, from their descriptions alone.
@@ -59,17 +69,24 @@ pub fn dims(path: &Path) -> Result<Dims, RunError> {
 /// blake3 of the weight files at `path`, in order, as 64 hexadecimal digits: the same wherever they lie.
 pub fn content_digest(path: &Path) -> Result<String, RunError> {
     let weights_error = |problems| RunError::Weights { path: path.to_owned(), problems };
-    let mut hasher = blake3::Hasher::new();
-    for file in weights::files(path).map_err(weights_error)? {
-        let found = regular::open(&file).and_then(digest::of_reader);
-        let found = found
-            .map_err(|error| weights_error(vec![format!("could not read `{}`: {error}", file.display())]))?;
-        hasher.update(found.blake3.as_bytes());
-    }
-    Ok(hasher.finalize().to_hex().to_string())
+    let digest = |file: &PathBuf| {
+        let unreadable = |error| weights_error(vec![format!("could not read `{}`: {error}", file.display())]);
+        regular::open(file).and_then(digest::of_reader).map_err(unreadable)
+    };
+    let files: Result<Vec<_>, _> = weights::files(path).map_err(weights_error)?.iter().map(digest).collect();
+    Ok(digest_of_all(&files?))
 }
 
-fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), Vec<String>> {
+/// The digest of weights in files that have these, in order.
+pub(super) fn digest_of_all<'a>(files: impl IntoIterator<Item = &'a FileDigest>) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for file in files {
+        hasher.update(file.blake3.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<Weights, Vec<String>> {
     let mut weights = fitting(path, dims, layout)?;
     for tensor in &layout.tensors {
         let out = &mut out[tensor.offset..][..stored_len(dims, tensor)];
@@ -83,7 +100,7 @@ fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Resu
             weights.read(&tensor.name, 0, out)?;
         }
     }
-    Ok(())
+    Ok(weights)
 }
 
 /// The weights at `path`, if they are those of the model.
@@ -164,6 +181,16 @@ impl Weights {
         let c_attn = weights.info("h.0.attn.c_attn.weight").map(|found| found.shape);
         weights.out_in = matches!(c_attn.as_deref(), Some([outputs, inputs]) if *outputs == 3 * inputs);
         Ok(weights)
+    }
+
+    /// Checks the files that were opened, whatever has their names by now, against the digest that they should have.
+    fn check(mut self, expected: Option<&str>) -> Result<(), Vec<String>> {
+        let Some(expected) = expected else { return Ok(()) };
+        let files: Result<Vec<_>, _> = self.files.iter_mut().map(TensorFile::digest).collect();
+        match digest_of_all(&files.map_err(one)?) == expected {
+            true => Ok(()),
+            false => Err(vec!["other weights were put in their place meanwhile: start again".to_owned()]),
+        }
     }
 
     fn names(&self) -> Vec<&str> {

@@ -3,7 +3,7 @@
 //! A second copy of a model and its optimizer states may not fit in memory, so tensors go from the flat buffer
 //! to the disk and back in chunks. The `safetensors` crate checks and writes the header.
 
-use super::digest::{CHUNK, FileDigest, HashedFile};
+use super::digest::{self, CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};
 use crate::model::{Dims, Tensor};
 use crate::regular::{self, OpenDir};
@@ -11,8 +11,9 @@ use crate::weights::{self, ElementType, Place};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A safetensors file being written: the header first, then every tensor in its order.
@@ -63,6 +64,8 @@ impl TensorWriter {
 pub(super) struct TensorFile {
     path: PathBuf,
     file: File,
+    /// What the system says of the file before it is read.
+    before: fs::Metadata,
     places: BTreeMap<String, Place>,
     /// What the file says of the model that GPT-2 does not have, one line each.
     pub(super) problems: Vec<String>,
@@ -72,15 +75,34 @@ impl TensorFile {
     /// Opens a file, and checks that all its tensors lie in it.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
         let mut file = regular::open(path).context("open", path)?;
+        // what somebody writes through a memory map gets no new date where it is not yet on the disk
+        let _ = file.sync_data();
+        let before = file.metadata().context("read", path)?;
         let read = weights::contents(path, &mut file).and_then(|found| found.ok_or(weights::NONE.into()));
         let contents = read.map_err(|problem| RunError::malformed(path, problem))?;
-        Ok(Self { path: path.to_owned(), file, places: contents.tensors, problems: contents.problems })
+        let (places, problems) = (contents.tensors, contents.problems);
+        Ok(Self { path: path.to_owned(), file, before, places, problems })
+    }
+
+    /// The digest of the whole file that was opened.
+    ///
+    /// Errors: [`RunError::Malformed`] if it has been written to since.
+    pub(super) fn digest(&mut self) -> Result<FileDigest, RunError> {
+        self.file.rewind().context("read", &self.path)?;
+        let digest = digest::of_reader(&self.file).context("read", &self.path)?;
+        let now = self.file.metadata().context("read", &self.path)?;
+        let dates = |of: &fs::Metadata| (of.len(), of.mtime(), of.mtime_nsec());
+        match dates(&now) == dates(&self.before) {
+            true => Ok(digest),
+            false => Err(RunError::malformed(&self.path, "it was changed while it was read: start again")),
+        }
     }
 
     /// Reads and checks the header of an open safetensors file.
     pub(super) fn new(path: &Path, mut file: File) -> Result<Self, RunError> {
+        let before = file.metadata().context("read", path)?;
         let places = weights::safetensors(&mut file).map_err(|problem| RunError::malformed(path, problem))?;
-        Ok(Self { path: path.to_owned(), file, places, problems: Vec::new() })
+        Ok(Self { path: path.to_owned(), file, before, places, problems: Vec::new() })
     }
 
     /// The tensors' names.

@@ -156,9 +156,9 @@ pub fn evaluate(
         );
         return Err(UsageError(message).into());
     }
-    let (name, run) = identity(&source)?;
     let options = Options { block_size: dims.block_size, ..request.options };
-    let Model { mut engine, .. } = model::open_source(source, &options, audience)?;
+    let Model { mut engine, source, state, .. } = model::open_source(source, &options, audience)?;
+    let (name, run) = identity(&source, state.as_ref());
     let working = |what| {
         let model = name.as_str();
         move |passes| {
@@ -195,13 +195,14 @@ pub fn evaluate(
 }
 
 /// What a model is called, and of which run and step it is.
-fn identity(source: &Source) -> anyhow::Result<(String, Option<OfRun>)> {
-    let checkpoint = source.weights();
-    let Some(run) = source.run() else { return Ok((checkpoint.display().to_string(), None)) };
-    let CheckpointState { step, tokens, .. } = CheckpointState::read(checkpoint)?;
+fn identity(source: &Source, state: Option<&CheckpointState>) -> (String, Option<OfRun>) {
+    let Some((run, state)) = source.run().zip(state) else {
+        return (source.weights().display().to_string(), None);
+    };
+    let CheckpointState { step, tokens, .. } = *state;
     let whole = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
     let name = whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Ok((name, Some(OfRun { run: run.to_owned(), step, tokens })))
+    (name, Some(OfRun { run: run.to_owned(), step, tokens }))
 }
 
 /// Data that a model's loss is computed on.

@@ -42,7 +42,9 @@ impl Member<'_> {
             (None, Start::State { checkpoint, digest, .. }) => {
                 Weights::Branch(Box::new(Start::open_state(checkpoint, digest)?))
             }
-            (None, Start::Weights { path, .. }) => Weights::InitFrom(path.clone()),
+            (None, Start::Weights { path, digest, .. }) => {
+                Weights::InitFrom { path: path.clone(), digest: digest.clone() }
+            }
             (None, Start::Random) => Weights::Random { seed: recipe.seed },
             (None, Start::Own { .. }) => {
                 anyhow::bail!("the checkpoints of the run are gone: start over with --fresh")
@@ -59,7 +61,7 @@ impl Member<'_> {
         let (reader, is_own) = match weights {
             Weights::Checkpoint(reader) => (reader, true),
             Weights::Branch(reader) => (reader, false),
-            Weights::Random { .. } | Weights::At(_) | Weights::InitFrom(_) => {
+            Weights::Random { .. } | Weights::At { .. } | Weights::InitFrom { .. } => {
                 let scaler = LossScaler::new(precision);
                 let watchdog = Watchdog::new(watchdog, Window::default());
                 return Progress {

@@ -17,7 +17,7 @@ use crate::plan::gib;
 use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
 use crate::recipe::{Attention, Device};
-use crate::run::checkpoint;
+use crate::run::checkpoint::{self, CheckpointState};
 use crate::run::import;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +62,8 @@ pub struct Model {
     pub tokenizer: Tokenizer,
     /// Where its weights come from.
     pub source: Source,
+    /// What its checkpoint says of it; `None` for weights from elsewhere.
+    pub state: Option<CheckpointState>,
 }
 
 /// Opens the model that a path or the beginning of a run's name in `runs_dir` stands for.
@@ -82,6 +84,7 @@ pub fn open(
 /// # Errors
 /// Where the weights do not fit their configuration, or the device, the memory or the build is not there for them.
 pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -> anyhow::Result<Model> {
+    let state = source.run().map(|_| CheckpointState::read(source.weights())).transpose()?;
     let stated = source.dims()?;
     let dims = Dims { block_size: stated.block_size.min(options.block_size), ..stated };
     let missing = |CudaMissing { message, help }| {
@@ -112,9 +115,10 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     // a configuration may state any dimensions: memory is taken for those that the weights have
     import::check_tensors(source.weights(), &dims, &plan.layout)?;
     let mut engine = engines::fused(plan, cuda, &engines::solo())?;
-    Weights::At(source.weights().to_owned()).load(engine.as_mut(), &dims)?;
+    let digest = state.as_ref().map(CheckpointState::digest_of_model);
+    Weights::At { path: source.weights().to_owned(), digest }.load(engine.as_mut(), &dims)?;
     let tokenizer = source.tokenizer()?;
-    Ok(Model { engine, dims, tokenizer, source })
+    Ok(Model { engine, dims, tokenizer, source, state })
 }
 
 /// That the tokens of the weights stand for something else than those of the data, if they do.
@@ -165,10 +169,10 @@ pub(super) enum Weights {
         /// Chooses them.
         seed: u64,
     },
-    /// Those of a directory or file.
-    At(PathBuf),
-    /// Those of the directory or file that a recipe names.
-    InitFrom(PathBuf),
+    /// Those of a directory or file, with the digest that is on record of them.
+    At { path: PathBuf, digest: Option<String> },
+    /// Those of the directory or file that a recipe names, with the digest that they had when they were found.
+    InitFrom { path: PathBuf, digest: String },
     /// Those of a checkpoint, with the optimizer's states.
     Checkpoint(Box<checkpoint::Reader>),
     /// Those of a checkpoint of another run, with the optimizer's states.
@@ -182,8 +186,12 @@ impl Weights {
         let mut buffer = vec![0.0; State::Parameters.len_in(&layout)];
         match self {
             Self::Random { seed } => initialize(dims, &layout, *seed, &mut buffer),
-            Self::At(path) => import::import(path, dims, &layout, &mut buffer)?,
-            Self::InitFrom(path) => import::import(path, dims, &layout, &mut buffer).map_err(of_init_from)?,
+            Self::At { path, digest } => {
+                import::import(path, dims, &layout, digest.as_deref(), &mut buffer)?;
+            }
+            Self::InitFrom { path, digest } => {
+                import::import(path, dims, &layout, Some(digest), &mut buffer).map_err(of_init_from)?;
+            }
             Self::Checkpoint(reader) | Self::Branch(reader) => {
                 for state in engine.saved_states() {
                     // a state may cover less than the one before

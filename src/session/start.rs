@@ -32,6 +32,8 @@ pub enum Start {
     Weights {
         /// The file or directory that holds them.
         path: PathBuf,
+        /// The digest of what it held when it was found.
+        digest: String,
         /// The run that they are of, if it was named as a run.
         parent: Option<Parent>,
         /// Digests of the training data that they have seen, as far as that is known.
@@ -234,7 +236,8 @@ fn weights(
     let checkpoint = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let trained_on = CheckpointState::read(checkpoint).map(|state| state.trained_on()).unwrap_or_default();
     notes.extend(data.and_then(|data| perhaps_seen(data, &trained_on)));
-    Ok((Start::Weights { path: path.to_owned(), parent, trained_on, notes }, Some(digest)))
+    let start = Start::Weights { path: path.to_owned(), digest: digest.clone(), parent, trained_on, notes };
+    Ok((start, Some(digest)))
 }
 
 /// A checkpoint that is named as `RUN@WORD`.

@@ -3,8 +3,8 @@
 //! One thread per connection and one request per connection, so a reader that is slow keeps waiting for itself only.
 //! What a stream sends is asked for when its reader has taken the piece before, so nothing piles up for a reader that
 //! does not read. The number of connections, the length of a request and the time that each step may take are limited,
-//! and where all connections are taken, a stream makes room for a new one. The module knows nothing of runs: a [`Site`]
-//! has the contents.
+//! and where all connections are taken, one without a request or a stream makes room for a new one. The module knows
+//! nothing of runs: a [`Site`] has the contents.
 
 mod access;
 mod places;
@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 pub const MOST_CONNECTIONS: usize = 64;
 /// How long a stream is left alone before it may have to make room for another connection.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
+/// How long a connection may be without a request before it may have to make room. A reader's comes with it.
+const LONG_ENOUGH: Duration = Duration::from_millis(500);
 /// How long a request may take to arrive, and a piece of an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of such a piece.
@@ -132,6 +134,7 @@ impl Server {
                 return refuse(stream, refusal);
             }
         };
+        place.is_answered();
         let nonce = random_word();
         let (kind, body) = match self.site.answer(&request, &nonce) {
             Answer::Html(text) => ("text/html; charset=utf-8", text),

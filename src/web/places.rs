@@ -2,7 +2,7 @@
 //! the buffers of both systems, so nobody keeps a stream against somebody who asks: a browser whose stream is ended
 //! opens another one.
 
-use super::{LEFT_ALONE, MOST_CONNECTIONS};
+use super::{LEFT_ALONE, LONG_ENOUGH, MOST_CONNECTIONS};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -21,8 +21,28 @@ struct Taken {
 struct Connection {
     number: u64,
     stream: Arc<TcpStream>,
-    /// When it became a stream of events.
-    streams_since: Option<Instant>,
+    standing: Standing,
+}
+
+/// What a connection is, in the order in which they make room; those of a kind in the order of their age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// No request has come yet, which anyone can leave so.
+    Asked { since: Instant },
+    /// A stream of events.
+    Streams { since: Instant },
+    /// A request that is answered, which does not make room.
+    Answered,
+}
+
+impl Standing {
+    fn makes_room(self) -> bool {
+        match self {
+            Self::Asked { since } => since.elapsed() >= LONG_ENOUGH,
+            Self::Streams { since } => since.elapsed() >= LEFT_ALONE,
+            Self::Answered => false,
+        }
+    }
 }
 
 /// The place of a connection, which is free again when this is dropped, or taken from it before.
@@ -32,23 +52,20 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// A place for a connection. Where all are taken, the oldest stream of events is ended for it. `None` if there is
-    /// none that has been left alone for long enough.
+    /// A place for a connection. Where all are taken, the oldest one without a request is ended for it, or else the
+    /// oldest stream of events. `None` if there is none that has been left alone for long enough.
     pub(super) fn take(&self, stream: &Arc<TcpStream>) -> Option<Place> {
         let mut taken = self.taken();
         if taken.all.len() >= MOST_CONNECTIONS {
-            let since = |connection: &Connection| connection.streams_since;
-            let streams = taken.all.iter().enumerate().filter_map(|(at, one)| Some((since(one)?, at)));
-            let (since, oldest) = streams.min()?;
-            if since.elapsed() < LEFT_ALONE {
-                return None;
-            }
-            // its thread sees that at its next write
+            let standing = taken.all.iter().enumerate().map(|(at, one)| (one.standing, at));
+            let (_, oldest) = standing.filter(|(standing, _)| standing.makes_room()).min()?;
+            // its thread sees that at its next read or write
             let _ = taken.all.swap_remove(oldest).stream.shutdown(Shutdown::Both);
         }
         let number = taken.count;
         taken.count += 1;
-        taken.all.push(Connection { number, stream: Arc::clone(stream), streams_since: None });
+        let standing = Standing::Asked { since: Instant::now() };
+        taken.all.push(Connection { number, stream: Arc::clone(stream), standing });
         Some(Place { places: Self(Arc::clone(&self.0)), number })
     }
 
@@ -58,11 +75,20 @@ impl Places {
 }
 
 impl Place {
+    /// From now on this is the place of a request that may be answered.
+    pub(super) fn is_answered(&self) {
+        self.is(Standing::Answered);
+    }
+
     /// From now on this is the place of a stream of events.
     pub(super) fn is_a_stream(&self) {
+        self.is(Standing::Streams { since: Instant::now() });
+    }
+
+    fn is(&self, standing: Standing) {
         let mut taken = self.places.taken();
         let mine = taken.all.iter_mut().find(|connection| connection.number == self.number);
-        mine.into_iter().for_each(|connection| connection.streams_since = Some(Instant::now()));
+        mine.into_iter().for_each(|connection| connection.standing = standing);
     }
 }
 
@@ -86,16 +112,23 @@ mod tests {
         let places = Places::default();
         let mut held: Vec<Place> =
             (0..MOST_CONNECTIONS).map(|_| places.take(&connect()).expect("room")).collect();
-        assert!(places.take(&connect()).is_none(), "requests keep their places");
+        assert!(places.take(&connect()).is_none(), "a request may still come");
+        held.iter().for_each(Place::is_answered);
         held[3].is_a_stream();
-        assert!(places.take(&connect()).is_none(), "so does a new stream");
-        let back = |at: usize| {
-            let long_ago = Instant::now().checked_sub(LEFT_ALONE + Duration::from_secs(at as u64));
-            places.taken().all[at].streams_since = Some(long_ago.expect("the machine runs for longer"));
+        assert!(places.take(&connect()).is_none(), "requests keep their places, and so does a new stream");
+        let ago = |after: Duration, more: usize| {
+            let long_ago = Instant::now().checked_sub(after + Duration::from_secs(more as u64));
+            long_ago.expect("the machine runs for longer")
         };
+        let back = |at: usize| held[at].is(Standing::Streams { since: ago(LEFT_ALONE, at) });
         [3, 5, 4].into_iter().for_each(back);
+        let is_there = |number: u64| places.taken().all.iter().any(|connection| connection.number == number);
+        held[7].is(Standing::Asked { since: ago(LONG_ENOUGH, 0) });
+        let first = places.take(&connect()).expect("the place of one that asks for nothing");
+        assert!(!is_there(7) && is_there(5));
+        first.is_answered();
         let instead = places.take(&connect()).expect("the place of the oldest stream");
-        assert!(places.taken().all.iter().all(|connection| connection.number != 5));
+        assert!(!is_there(5));
         assert_eq!(places.taken().all.len(), MOST_CONNECTIONS);
         // the end of one whose place was taken frees no other
         drop(held.remove(5));

@@ -50,7 +50,7 @@ fn fill(engine: &mut dyn Engine, name: &str, dims: &Dims) {
     let layout = engine.layout().clone();
     let mut flat = vec![0.0; layout.len];
     if name == "trained" {
-        import(&folder().join(name), dims, &layout, &mut flat).expect("the weights fit");
+        import(&folder().join(name), dims, &layout, None, &mut flat).expect("the weights fit");
     } else {
         for tensor in &layout.tensors {
             let real = if tensor.name == "wte.weight" { dims.vocab_size * dims.n_embd } else { tensor.len() };

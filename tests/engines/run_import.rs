@@ -68,7 +68,7 @@ fn save(path: &Path, file: &File) {
 fn load(path: &Path) -> Result<Vec<f32>, String> {
     let (dims, layout) = model();
     let mut out = vec![9.0; layout.len];
-    match import(path, &dims, &layout, &mut out) {
+    match import(path, &dims, &layout, None, &mut out) {
         Ok(()) => Ok(out),
         Err(error) => {
             assert!(error.is_usage(), "{error}");
@@ -249,4 +249,21 @@ fn what_is_no_safetensors_file_is_refused_without_a_panic() {
             let _ = load(&path);
         }
     }
+}
+
+#[test]
+fn weights_that_were_put_in_the_place_of_others_are_refused() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("model.safetensors");
+    save(&path, &weights(Dtype::F32));
+    let (dims, layout) = model();
+    let mut out = vec![0.0; layout.len];
+    let digest = runner::run::import::content_digest(&path).expect("a digest");
+    import(&path, &dims, &layout, Some(&digest), &mut out).expect("the same");
+    let mut other = weights(Dtype::F32);
+    other.insert("wpe.weight".to_owned(), Stored::counting(Dtype::F32, &[5, 6], 77));
+    save(&path, &other);
+    let refused = import(&path, &dims, &layout, Some(&digest), &mut out).expect_err("others").to_string();
+    assert!(refused.contains("other weights were put in their place"), "{refused}");
+    import(&path, &dims, &layout, None, &mut out).expect("they fit");
 }

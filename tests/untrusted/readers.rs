@@ -211,7 +211,7 @@ pub(crate) fn safetensors(dir: &Path, data: &[u8]) {
     let layout = ParamLayout::new(&dims);
     let path = write(dir, "weights.safetensors", data);
     let mut out = vec![f32::NAN; layout.len];
-    match import(&path, &dims, &layout, &mut out) {
+    match import(&path, &dims, &layout, None, &mut out) {
         Ok(()) => drop(import::check(&path, &dims, &layout).expect("what was imported can be")),
         Err(error) => check(&error),
     }

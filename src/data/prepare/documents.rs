@@ -73,8 +73,8 @@ impl<R: Read> Read for Counted<'_, R> {
 }
 
 impl Reading<'_> {
-    /// Hands out all documents of a file. `advance` is told about the bytes of the file that were read. Gives the blake3
-    /// of what was read, if `take` has taken all of it; `None` for a table, which is not read from beginning to end.
+    /// Hands out all documents of a file. `advance` is told about the bytes of the file that were read. Gives the
+    /// blake3 of what was read, if `take` has taken all of it; `None` for a table, which is not read from end to end.
     pub(super) fn documents(
         &self,
         file: &TextFile,

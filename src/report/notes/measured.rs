@@ -21,6 +21,16 @@ const MFU: &str = "mfu";
 /// The metric of the loss on the validation data.
 const VAL_LOSS: &str = "val_loss";
 
+pub(super) const TRAINS_ON_VALIDATION: &str =
+    "validation data are among the training data, and a loss on seen data says nothing about new data";
+pub(super) const OF_SEEN: &str =
+    "`runner eval` measured a loss on data that it was trained on, which says nothing about new data";
+pub(super) const SEEN_BEFORE: &str = "the weights that it began with were trained on the validation data: a loss on \
+                                      seen data says nothing about new data";
+pub(super) const PERHAPS_SEEN: &str = "the weights that it began with were trained on other data before, and the \
+                                       validation data may be among those";
+pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate was measured too low";
+
 /// Which runs may be compared by a metric that was asked for beside the judged ones, where not all may.
 pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
@@ -153,36 +163,19 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     let trained_on = || runs.iter().filter(|run| run.facts.trains_on_validation);
     if trained_on().next().is_some() {
-        notes.push(format!(
-            "{}: validation data are among the training data, and a loss on seen data says nothing about new data",
-            names(runs, trained_on())
-        ));
+        notes.push(format!("{}: {TRAINS_ON_VALIDATION}", names(runs, trained_on())));
     }
-    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
-    let shown: Vec<&Metric> = judged.chain(&comparison.asked).chain(comparison.metrics()).collect();
-    let is_of_seen = |run: &&Run| shown.iter().any(|metric| run.results.is_seen(&metric.name, run));
-    let evaluated: Vec<&Run> = runs.iter().filter(is_of_seen).collect();
+    let evaluated: Vec<&Run> = runs.iter().filter(|run| is_of_seen(comparison, run)).collect();
     if !evaluated.is_empty() {
-        notes.push(format!(
-            "{}: `runner eval` measured a loss on data that it was trained on, which says nothing about new data",
-            names(runs, evaluated.into_iter())
-        ));
+        notes.push(format!("{}: {OF_SEEN}", names(runs, evaluated.into_iter())));
     }
     if seen.clone().next().is_some() {
-        notes.push(format!(
-            "{}: the weights that it began with were trained on the validation data: a loss on seen data says nothing \
-             about new data",
-            names(runs, seen)
-        ));
+        notes.push(format!("{}: {SEEN_BEFORE}", names(runs, seen)));
     }
     // among runs that all began so it is the same for all
     let is_some = perhaps.clone().next().is_some() && perhaps.clone().count() < runs.len();
     if is_some {
-        notes.push(format!(
-            "{}: the weights that it began with were trained on other data before, and the validation data may be \
-             among those",
-            names(runs, perhaps)
-        ));
+        notes.push(format!("{}: {PERHAPS_SEEN}", names(runs, perhaps)));
     }
     notes
 }
@@ -236,8 +229,17 @@ pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
 /// Which runs were faster than the peak rate that their MFU is a fraction of.
 pub(super) fn above_peak(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
-    let above = || runs.iter().filter(|run| run.results.get(MFU).is_some_and(|mfu| mfu > 1.0));
-    above().next().is_some().then(|| {
-        format!("{}: the MFU is above 100 %, so the peak rate was measured too low", names(runs, above()))
-    })
+    let above = || runs.iter().filter(|run| is_above_peak(run));
+    above().next().is_some().then(|| format!("{}: {ABOVE_PEAK}", names(runs, above())))
+}
+
+pub(super) fn is_above_peak(run: &Run) -> bool {
+    run.results.get(MFU).is_some_and(|mfu| mfu > 1.0)
+}
+
+/// Whether a loss of a run that is shown is of data that it was trained on.
+pub(super) fn is_of_seen(comparison: &Comparison, run: &Run) -> bool {
+    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
+    let mut shown = judged.chain(&comparison.asked).chain(comparison.metrics());
+    shown.any(|metric| run.results.is_seen(&metric.name, run))
 }

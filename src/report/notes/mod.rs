@@ -1,7 +1,10 @@
 //! What a reader must know before believing a comparison, one sentence each.
 
 mod cadence;
+mod each;
 mod measured;
+
+pub(super) use each::each;
 
 use super::axis::Axis;
 use super::compare::Comparison;
@@ -12,6 +15,9 @@ use crate::run::column::Unit;
 use crate::run::dir;
 use crate::wording::{tame_line, thousands};
 use std::collections::BTreeMap;
+
+const BEGAN_WITH_WEIGHTS: &str =
+    "began with weights that were trained before, and the steps, tokens and seconds of that count nowhere";
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -129,8 +135,7 @@ fn with_weights(comparison: &Comparison) -> Option<String> {
     let is_mixed = runs.iter().any(|run| run.value(INIT_FROM) != runs[0].value(INIT_FROM));
     (is_mixed && with().next().is_some()).then(|| {
         format!(
-            "{}: began with weights that were trained before, and the steps, tokens and seconds of that count nowhere; \
-             seeds that begin with the same weights differ less than others do",
+            "{}: {BEGAN_WITH_WEIGHTS}; seeds that begin with the same weights differ less than others do",
             names(runs, with())
         )
     })

@@ -6,7 +6,9 @@
 use super::super::digest::FileDigest;
 use super::super::error::{Context, RunError};
 use super::super::fault;
+use super::super::import::digest_of_all;
 use super::super::record::from_versioned_json;
+use super::MODEL;
 use crate::regular;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -134,6 +136,12 @@ impl CheckpointState {
         let own = self.data_digests.get("train").filter(|own| !seen.contains(own)).cloned();
         seen.extend(own);
         seen
+    }
+
+    /// The [digest](crate::run::import::content_digest) of the model's weights.
+    #[must_use]
+    pub fn digest_of_model(&self) -> String {
+        digest_of_all(self.files.get(MODEL))
     }
 
     /// Reads the state of a checkpoint directory and checks it against its own checksum.

@@ -151,7 +151,7 @@ fn initial(
     };
     let whole = ParamLayout::new(declared);
     let mut weights = vec![0.0; whole.len];
-    crate::run::import(path, declared, &whole, &mut weights)?;
+    crate::run::import(path, declared, &whole, None, &mut weights)?;
     // a shorter context is the first rows of the position embedding
     for tensor in &layout.tensors {
         if let Some(from) = whole.tensor(&tensor.name) {
