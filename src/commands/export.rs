@@ -4,12 +4,14 @@ use super::exit::Exit;
 use super::terminal::say;
 use super::{find_runs, signals};
 use crate::cli::ExportArgs;
+use crate::regular;
 use crate::report::tensorboard::{Export, News};
 use crate::run::{RunError, RunStatus, files, status};
 use crate::session::{Ending, UsageError};
 use crate::wording::grouped;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,7 +34,15 @@ struct Exported {
 
 /// Exports the runs; with `--follow` until all have ended, or a signal comes.
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
-    let paths = find_runs(&args.dir, &args.runs)?;
+    let mut paths = find_runs(&args.dir, &args.runs)?;
+    // somebody else's link may lead to what others must not see, and event files are for others
+    paths.retain(|run| match regular::followed(run, &args.dir.runs_dir) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            say(&format!("`{}` is left out: {error}", run.display()));
+            false
+        }
+        _ => true,
+    });
     if paths.is_empty() {
         return Err(UsageError("there is no run to export".into()).into());
     }

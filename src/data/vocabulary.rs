@@ -4,11 +4,11 @@
 use super::card::{CARD, Card};
 use super::format::{Format, recognize};
 use super::mapping::map;
-use super::source::{Source, expand};
+use super::source::{Source, expand, files};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::{DataError, unfinished};
 use crate::weights;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// What a file beside the data says about their tokens.
@@ -59,7 +59,9 @@ pub struct Unlisted {
 pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
     let mut cards: HashMap<PathBuf, Option<Card>> = HashMap::new();
     let mut found: Option<Unlisted> = None;
-    for path in files(specs).filter(|path| path.extension().is_some_and(|extension| extension == "bin")) {
+    for path in
+        files(specs).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "bin"))
+    {
         let dir = unfinished::dir_of(&path);
         if !cards.contains_key(dir) {
             cards.insert(dir.to_owned(), Card::read(dir).ok().flatten());
@@ -71,6 +73,23 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
         }
     }
     found
+}
+
+/// blake3 of the texts that the shards which `specs` name were prepared from, where these are all shards for training
+/// of a finished set. What cannot be read is left out.
+#[must_use]
+pub fn prepared_from(specs: &[String]) -> HashSet<String> {
+    let mut by_dir: HashMap<PathBuf, HashSet<String>> = HashMap::new();
+    for path in files(specs) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        by_dir.entry(unfinished::dir_of(&path).to_owned()).or_default().insert(name);
+    }
+    let card = |(dir, names): (PathBuf, HashSet<String>)| {
+        let card = Card::read(&dir).ok().flatten()?;
+        let train = &card.train.files;
+        (!train.is_empty() && train.iter().all(|name| names.contains(name))).then_some(card.sources)
+    };
+    by_dir.into_iter().filter_map(card).flatten().map(|source| source.blake3).collect()
 }
 
 /// The tokenizer of a data set: the one that lies beside its files, else one of the kind that is asked for. The
@@ -88,11 +107,6 @@ pub fn tokenizer(kind: TokenizerKind, specs: &[String]) -> Result<Tokenizer, Dat
         TokenizerKind::Bytes => Ok(Tokenizer::bytes().clone()),
         TokenizerKind::Char => characters(specs).map(Tokenizer::chars),
     }
-}
-
-fn files(specs: &[String]) -> impl Iterator<Item = PathBuf> {
-    let sources = specs.iter().filter_map(|spec| expand(std::slice::from_ref(spec)).ok()).flatten();
-    sources.filter_map(|source| if let Source::File(path) = source { Some(path) } else { None })
 }
 
 /// What the directories of shards hold, each read once.

@@ -175,6 +175,9 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
 /// Opens without waiting for the other end of a pipe, but waits until a lease on a regular file is given back: file
 /// servers take such leases.
 fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "a path has no NUL byte in it"));
+    }
     let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |flags| match links::confined() {
         None => Ok(retry_on_intr(|| unix::open(path, flags, FILE_MODE))?),

@@ -81,7 +81,8 @@ pub fn holder(path: &Path) -> Result<Option<String>, RunError> {
 
 /// The lock file `path`, if a live process holds it.
 fn held(path: &Path) -> Result<Option<File>, RunError> {
-    let file = match regular::open(path) {
+    // a device that a link leads to may act on being opened
+    let file = match regular::open_unlinked(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context("open", path),

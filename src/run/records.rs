@@ -92,7 +92,7 @@ impl<S: std::io::Read> Table<S> {
 
 /// The bytes of a file; none if it does not exist.
 pub(super) fn read_or_empty(path: &Path) -> Result<Vec<u8>, RunError> {
-    match regular::read(path) {
+    match regular::read_unlinked(path, regular::LOG) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         result => result.context("read", path),
     }

@@ -169,7 +169,8 @@ impl<'a> Call<'a> {
         ranks::agree(Some(comm), first.map_or_else(work, Ok))
     }
 
-    /// Runs `lead` in a process that is alone and on rank 0; the other ranks do what rank 0 tells them.
+    /// Runs `lead` in a process that is alone and on rank 0; the other ranks do what rank 0 tells them. The result of a
+    /// recipe whose run another process trains is that run, too.
     pub(super) fn together(
         &self,
         resolved: &Resolved,
@@ -177,6 +178,13 @@ impl<'a> Call<'a> {
         (run, hash): (&Path, &str),
         lead: impl FnOnce() -> anyhow::Result<Ending>,
     ) -> anyhow::Result<Ending> {
+        let lead = || {
+            let led = lead();
+            if led.as_ref().is_err_and(|error| Ending::of(error) == Ending::Locked) {
+                self.audience.result(run)?;
+            }
+            led
+        };
         let Some(comm) = &self.joined else { return lead() };
         ranks::same(Some(comm.as_ref()), &resolved.recipe, ("the data", &format!("digest {hash}")))?;
         // while no rank has allocated anything

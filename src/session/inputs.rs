@@ -18,6 +18,7 @@ use crate::recipe::{DataConfig, DataDigests, Diagnostics, Resolved};
 use crate::run::RunError;
 use crate::run::record::TrainedBefore;
 use crate::train::Rows;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Training and validation data.
@@ -36,6 +37,8 @@ pub struct Data {
     pub digests: DataDigests,
     /// The digest of the training data with the part that is validated on, where that is cut off.
     uncut: Option<String>,
+    /// Digests of the texts that training data were prepared from.
+    prepared_from: HashSet<String>,
     /// What the run begins from.
     pub start: Start,
     /// What the tokens stand for.
@@ -238,7 +241,8 @@ impl Data {
         };
         let val_name = val_name.map(str::to_owned);
         let (start, tasks) = (Start::Random, Tasks::default());
-        Ok(Self { train, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
+        let prepared_from = vocabulary::prepared_from(&config.train);
+        Ok(Self { train, prepared_from, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
     }
 
     /// Checks that all that was read came from the files as they were when they were opened. With `contents`, files
@@ -337,7 +341,8 @@ impl Data {
             }
         }
         let val_is_seen = self.trained_before(self.start.trained_on()) == Some(TrainedBefore::ValidationData);
-        Shards { train, val, val_is_seen, skipped: self.tasks.skipped.clone() }
+        let prepared_from = self.prepared_from.clone();
+        Shards { train, prepared_from, val, val_is_seen, skipped: self.tasks.skipped.clone() }
     }
 }
 

@@ -234,10 +234,13 @@ fn losses_per_token_of_different_tokenizers_are_said_to_be_no_comparison() {
     let bytes = bytes_run(&lab);
     let chars = lab.train(&[&BYTES[..], &["data.tokenizer=char"]].concat());
     let note = "val_loss: the losses are per token of different tokenizers and cannot be compared; bits per byte can";
+    lab.write("long.txt", "so they sang of it all, so he sang\n".repeat(400));
     let words = lab.train(&[&BYTES[..], &["data.tokenizer=gpt2", "model.vocab_size=50257"]].concat());
-    for (part, is_said) in
-        [(&["--data", "v.txt"][..], true), (&["--data", "v.txt", "--tokens", "40"], false), (&[], false)]
-    {
+    for (part, is_said) in [
+        (&["--data", "long.txt"][..], true),
+        (&["--data", "long.txt", "--tokens", "40"], false),
+        (&[], false),
+    ] {
         let ended = eval(&lab, [&[shown(&bytes), shown(&words)], part].concat());
         assert_eq!(ended.expect(0).stdout.contains(note), is_said, "{part:?}: {}", ended.stdout);
         let of_bytes =

@@ -142,11 +142,13 @@ fn a_live_run_is_left_alone() {
     let id = live.id().to_string();
     let second = lab.run(tiny("runs", &sets));
     second.expect(3).says(&["being written by process", &id, "stop it"]);
-    assert_eq!(second.stdout, "");
+    let line = format!("runs/{}\n", run.file_name().expect("a name").display());
+    assert_eq!(second.stdout, line, "one line per recipe, whoever trains its run");
     let mut args = tiny("runs", &sets);
     args.push("--fresh".to_owned());
-    lab.run(&args).expect(3);
-    lab.run(["--resume", run.to_str().expect("UTF-8")]).expect(3);
+    assert_eq!(lab.run(&args).expect(3).stdout, line);
+    let shown = run.to_str().expect("UTF-8");
+    assert_eq!(lab.run(["--resume", shown]).expect(3).stdout, format!("{shown}\n"));
     let steps = rows(&run);
     wait("more steps", || rows(&run) > steps);
     assert!(live.kill());

@@ -92,6 +92,23 @@ fn the_plan_says_both_parts_and_small_ones_get_a_lint() {
 }
 
 #[test]
+fn a_validation_text_among_the_sources_of_prepared_shards_is_told_of() {
+    let lab = Lab::new();
+    lab.write("a.txt", "so she sang, so he sang; so they sang of it all\n".repeat(60));
+    lab.write("v.txt", "so they sang of it all, so he sang\n".repeat(40));
+    let prepare = ["data", "prepare", "a.txt", "v.txt", "--tokenizer", "bytes", "--shard-tokens", "2000"];
+    lab.run([&prepare[..], &["--out", "set"]].concat()).expect(0);
+    let sets = |shards| [format!("data.train={shards}"), "data.val=v.txt".to_owned()];
+    for (shards, is_told) in [("set/*.bin", true), ("set/train_000000.bin", false)] {
+        let sets = sets(shards);
+        let run = lab.train(&[&sets[0], &sets[1]]);
+        assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{shards}");
+        let planned = lab.run([&["plan", "tiny.toml"], &[sets[0].as_str(), sets[1].as_str()][..]].concat());
+        assert_eq!(planned.expect(0).stdout.contains("lint val-overlap"), is_told, "{}", planned.stdout);
+    }
+}
+
+#[test]
 fn what_makes_no_split_is_refused_at_its_key() {
     let lab = Lab::new();
     for (sets, parts) in [

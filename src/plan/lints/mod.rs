@@ -35,6 +35,8 @@ pub struct Subject<'a> {
 pub struct Shards {
     /// Of the training data.
     pub train: Vec<Shard>,
+    /// Digests of the texts that training data were prepared from.
+    pub prepared_from: HashSet<String>,
     /// Of the validation data.
     pub val: Vec<Shard>,
     /// Whether the weights that the run begins with were trained on the validation data.
@@ -47,7 +49,9 @@ impl Shards {
     /// The names of the shards of the validation data that are among those of the training data.
     #[must_use]
     pub fn shared(&self) -> Vec<&str> {
-        let trained_on: HashSet<&str> = self.train.iter().map(|shard| shard.content.as_str()).collect();
+        let trained_on = self.train.iter().map(|shard| shard.content.as_str());
+        let trained_on: HashSet<&str> =
+            trained_on.chain(self.prepared_from.iter().map(String::as_str)).collect();
         let shared = self.val.iter().filter(|shard| trained_on.contains(shard.content.as_str()));
         shared.map(|shard| shard.name.as_str()).collect()
     }
