@@ -17,9 +17,12 @@ use text::{Continuation, Printer};
 /// Texts that are continued at once at most: their rows share each product, which reads the weights once for all.
 const AT_ONCE: usize = 8;
 
+/// The tokens of a prompt, and whether it is shown.
+type Prompt = (Vec<u32>, bool);
+
 /// What a text begins with where no prompt was given: the prompt of the run's recipe, else the token with which
 /// documents begin, else, in a vocabulary without it, the first one. The flag says whether it is shown.
-fn unasked(tokenizer: &Tokenizer, source: &Source, vocab_size: usize) -> (Vec<u32>, bool) {
+fn unasked(tokenizer: &Tokenizer, source: &Source, vocab_size: usize) -> Prompt {
     let text = source.prompt().unwrap_or_default();
     match (tokenizer.prompt(&text, vocab_size), tokenizer.prompt("", vocab_size)) {
         (Ok(prompt), _) => (prompt, !text.is_empty()),
@@ -42,8 +45,8 @@ fn check(args: &SampleArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// The model of a source, with the tokens of each prompt and whether it is shown.
-fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Vec<(Vec<u32>, bool)>)> {
+/// The model of a source, with the prompts.
+fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Vec<Prompt>)> {
     let options = super::options(&args.compute)?;
     let tokenizer = source.tokenizer()?;
     let vocab_size = source.dims()?.vocab_size;
@@ -112,7 +115,7 @@ struct Sampled<'a> {
 impl<'a> Sampled<'a> {
     /// `num_samples` texts of each prompt. The n-th one of each has the seed that is n - 1 higher, so a call for it
     /// alone gives the same text.
-    fn new(args: &'a SampleArgs, tokenizer: &'a Tokenizer, prompts: &[(Vec<u32>, bool)]) -> Self {
+    fn new(args: &'a SampleArgs, tokenizer: &'a Tokenizer, prompts: &[Prompt]) -> Self {
         let mut all = Self { beginnings: Vec::new(), texts: Vec::new() };
         for (prompt, shown) in prompts {
             for n in 0..u64::from(args.num_samples) {
