@@ -36,9 +36,11 @@ enum Standing {
 }
 
 impl Standing {
-    fn makes_room(self) -> bool {
+    /// Whether it makes room where so many connections are without a request: of a flood of them, even new ones do, for
+    /// a reader's request comes at once.
+    fn makes_room(self, without: usize) -> bool {
         match self {
-            Self::Asked { since } => since.elapsed() >= LONG_ENOUGH,
+            Self::Asked { since } => without > MOST_CONNECTIONS / 2 || since.elapsed() >= LONG_ENOUGH,
             Self::Streams { since } => since.elapsed() >= LEFT_ALONE,
             Self::Answered => false,
         }
@@ -57,8 +59,10 @@ impl Places {
     pub(super) fn take(&self, stream: &Arc<TcpStream>) -> Option<Place> {
         let mut taken = self.taken();
         if taken.all.len() >= MOST_CONNECTIONS {
+            let is_without = |one: &&Connection| matches!(one.standing, Standing::Asked { .. });
+            let without = taken.all.iter().filter(is_without).count();
             let standing = taken.all.iter().enumerate().map(|(at, one)| (one.standing, at));
-            let (_, oldest) = standing.filter(|(standing, _)| standing.makes_room()).min()?;
+            let (_, oldest) = standing.filter(|(standing, _)| standing.makes_room(without)).min()?;
             // its thread sees that at its next read or write
             let _ = taken.all.swap_remove(oldest).stream.shutdown(Shutdown::Both);
         }
@@ -112,6 +116,7 @@ mod tests {
         let places = Places::default();
         let mut held: Vec<Place> =
             (0..MOST_CONNECTIONS).map(|_| places.take(&connect()).expect("room")).collect();
+        held[MOST_CONNECTIONS / 2..].iter().for_each(Place::is_answered);
         assert!(places.take(&connect()).is_none(), "a request may still come");
         held.iter().for_each(Place::is_answered);
         held[3].is_a_stream();
@@ -127,6 +132,13 @@ mod tests {
         let first = places.take(&connect()).expect("the place of one that asks for nothing");
         assert!(!is_there(7) && is_there(5));
         first.is_answered();
+        // of a flood, one that has only just come
+        let flood = &held[10..MOST_CONNECTIONS];
+        flood.iter().for_each(|held| held.is(Standing::Asked { since: Instant::now() }));
+        let second = places.take(&connect()).expect("a place of the flood");
+        assert!(is_there(5), "a stream stays");
+        flood.iter().for_each(Place::is_answered);
+        second.is_answered();
         let instead = places.take(&connect()).expect("the place of the oldest stream");
         assert!(!is_there(5));
         assert_eq!(places.taken().all.len(), MOST_CONNECTIONS);

@@ -99,7 +99,7 @@ fn a_validation_text_among_the_sources_of_prepared_shards_is_told_of() {
     let prepare = ["data", "prepare", "a.txt", "v.txt", "--tokenizer", "bytes", "--shard-tokens", "2000"];
     lab.run([&prepare[..], &["--out", "set"]].concat()).expect(0);
     let sets = |shards| [format!("data.train={shards}"), "data.val=v.txt".to_owned()];
-    for (shards, is_told) in [("set/*.bin", true), ("set/train_000000.bin", false)] {
+    for (shards, is_told) in [("set/*.bin", true), ("set/train-000001.bin", false)] {
         let sets = sets(shards);
         let run = lab.train(&[&sets[0], &sets[1]]);
         assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{shards}");

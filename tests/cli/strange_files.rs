@@ -68,16 +68,21 @@ fn a_file_of_a_checkpoint_that_is_none_is_damage_and_the_one_before_is_used() {
 #[test]
 fn a_run_does_not_go_on_with_logs_or_a_lock_that_are_no_files() {
     let lab = Lab::new();
-    for (i, (file, by)) in
-        [("train.csv", "a pipe"), ("val.csv", "zeros"), ("lock", "a pipe"), ("run.json", "a pipe")]
-            .into_iter()
-            .enumerate()
+    let (no_file, link) = ("it is not a regular file", "it is a symbolic link: remove the link");
+    for (i, (file, by, reason)) in [
+        ("train.csv", "a pipe", no_file),
+        ("val.csv", "zeros", link),
+        ("lock", "a pipe", no_file),
+        ("run.json", "a pipe", no_file),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let runs = format!("runs{i}");
         let path = killed(&lab, &runs);
         replace(&path.join(file), by);
         let ended = run(&lab, tiny(&runs, &[]));
-        ended.expect(1).says(&[&format!("/{file}`"), "it is not a regular file"]);
+        ended.expect(1).says(&[&format!("/{file}`"), reason]);
         run(&lab, ["plan", "tiny.toml", "--runs-dir", &runs]);
     }
 }
