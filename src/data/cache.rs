@@ -4,6 +4,7 @@
 //! held open once it is found: what is put in its place then is neither read nor written.
 
 use super::DataError;
+use super::unfinished::dir_of;
 use crate::regular::{OpenDir, open_followed};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -67,7 +68,7 @@ impl Cache {
     }
 
     fn usual(&self) -> io::Result<OpenDir> {
-        let found = open_followed(&self.dir, above(&self.dir))?;
+        let found = open_followed(&self.dir, dir_of(&self.dir))?;
         match found.is_of_user()? && found.may_write() {
             true => Ok(found),
             false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is another user's")),
@@ -75,8 +76,8 @@ impl Cache {
     }
 
     fn make_usual(&self) -> io::Result<OpenDir> {
-        fs::create_dir_all(above(&self.dir))?;
-        OpenDir::open(above(&self.dir))?.make(self.dir.file_name().unwrap_or_default())?;
+        fs::create_dir_all(dir_of(&self.dir))?;
+        OpenDir::open(dir_of(&self.dir))?.make(self.dir.file_name().unwrap_or_default())?;
         self.usual()
     }
 
@@ -88,11 +89,7 @@ impl Cache {
 
 /// Whether a directory that is not there can be made.
 fn may_come(dir: &Path) -> bool {
-    !dir.is_symlink() && OpenDir::open(above(dir)).map_or(true, |above| above.may_write())
-}
-
-fn above(dir: &Path) -> &Path {
-    dir.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    !dir.is_symlink() && OpenDir::open(dir_of(dir)).map_or(true, |above| above.may_write())
 }
 
 #[cfg(test)]

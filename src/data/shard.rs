@@ -10,6 +10,7 @@ use super::source::Source;
 use super::text;
 use super::tokenizer::{Tokenizer, Unlisted};
 use super::tokens::Tokens;
+use crate::regular;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,15 +77,9 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
     Ok(Opened { info, tokens, guard })
 }
 
-/// Has the system date what is done to a file from now on: what somebody writes through a memory map gets no new date
-/// where it is not yet on the disk. A system that cannot do this is no worse off.
-pub(super) fn date_changes(file: &File) {
-    let _ = file.sync_data();
-}
-
 /// What the system says of an open file before it is scanned.
 pub(super) fn stamp(path: &Path, file: &File) -> Result<Stamp, DataError> {
-    date_changes(file);
+    regular::date_changes(file);
     Ok(Stamp::from(&file.metadata().map_err(DataError::read(path))?))
 }
 

@@ -10,11 +10,11 @@ use super::guard::Guard;
 use super::mapping::map_in;
 use super::progress::Task;
 use super::scan::{Identity, Scan, Scanner};
-use super::shard::{date_changes, stamp};
+use super::shard::stamp;
 use super::tokenizer::{Tokenizer, TokenizerKind, Unlisted};
 use super::tokens::Tokens;
 use super::write::{ShardWriter, stored_checksum};
-use crate::regular::OpenDir;
+use crate::regular::{self, OpenDir};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) fn open(
     tokenizer: &Tokenizer,
     scanner: &Scanner,
 ) -> Result<(Arc<Tokens>, Scan, Option<Guard>), DataError> {
-    date_changes(file);
+    regular::date_changes(file);
     let before = Identity::of(path, file)?;
     let digest = scanner.text(path, file, text)?.digest;
     let name = format!("{}.{}.bin", digest.to_hex(), vocabulary(tokenizer));

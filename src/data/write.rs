@@ -5,6 +5,7 @@
 
 use super::DataError;
 use super::llmc::{CHECKSUM, HEADER, MAGIC};
+use super::unfinished::dir_of;
 use crate::regular::{self, OpenDir, temporary_name};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -143,7 +144,7 @@ impl ShardWriter {
 /// # Errors
 /// The directory cannot be created or opened.
 pub(super) fn place_of(path: &Path) -> Result<(Arc<OpenDir>, &OsStr), DataError> {
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let above = dir_of(path);
     let dir = fs::create_dir_all(above).and_then(|()| OpenDir::open(above));
     Ok((Arc::new(dir.map_err(DataError::write(path))?), path.file_name().unwrap_or_default()))
 }

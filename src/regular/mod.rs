@@ -13,7 +13,7 @@ pub use links::{confine, followed, open_followed};
 pub use matching::{Looked, Matches, Refused, matching, matching_within};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
-pub use temporary::{is_temporary, meant, temporary_name};
+pub use temporary::{STALE, is_temporary, meant, temporary_name};
 
 use open_dir::FILE_MODE;
 use rustix::fs as unix;
@@ -88,6 +88,12 @@ pub fn refuse_link(path: &Path) -> io::Result<()> {
         true => Err(refused()),
         false => Ok(()),
     }
+}
+
+/// Has the system date what is done to a file from now on: what somebody writes through a memory map gets no new date
+/// where it is not yet on the disk. A system that cannot do this is no worse off.
+pub fn date_changes(file: &File) {
+    let _ = file.sync_data();
 }
 
 fn refused() -> io::Error {

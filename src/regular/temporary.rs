@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 const PREFIX: &str = ".tmp-";
+/// How long a temporary file must have been left alone before it counts as abandoned.
+pub const STALE: Duration = Duration::from_secs(3600);
 /// Bytes of the real name that are shown: a name may have 255 in all.
 const SHOWN: usize = 100;
 

@@ -75,8 +75,7 @@ impl TensorFile {
     /// Opens a file, and checks that all its tensors lie in it.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
         let mut file = regular::open(path).context("open", path)?;
-        // what somebody writes through a memory map gets no new date where it is not yet on the disk
-        let _ = file.sync_data();
+        regular::date_changes(&file);
         let before = file.metadata().context("read", path)?;
         let read = weights::contents(path, &mut file).and_then(|found| found.ok_or(weights::NONE.into()));
         let contents = read.map_err(|problem| RunError::malformed(path, problem))?;

@@ -12,14 +12,12 @@ use super::{follower, machine, meaning, measured};
 use crate::comm::Comm;
 use crate::plan::{Begun, Plan};
 use crate::recipe::{Diagnostics, Resolved};
+use crate::regular;
 use crate::run::{RunRecord, seal};
 use crate::train::Stop;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How long a temporary file of the cache must have been left alone before it counts as abandoned.
-const STALE: Duration = Duration::from_secs(3600);
 
 /// What all recipes of one call share.
 pub struct Call<'a> {
@@ -65,7 +63,7 @@ impl<'a> Call<'a> {
         self.joined = ranks::join(&|text| self.audience.tell(Event::TurnedAway(text)))?;
         if self.leads() && !self.dry {
             // of processes that were killed while they encoded a text or checked a file
-            inputs::cache(self.runs_dir).sweep(STALE);
+            inputs::cache(self.runs_dir).sweep(regular::STALE);
         }
         let result = self.agree_on(task).and_then(|()| work(&self));
         ranks::part(self.joined(), result, |error| self.audience.tell(Event::Failed(error)))

@@ -9,7 +9,6 @@ use super::bounds::{Closing, Room, Taken};
 use super::documents::{Part, Reading};
 use super::sources::TextFile;
 use crate::data::scan::Identity;
-use crate::data::shard::date_changes;
 use crate::data::{DataError, Tokenizer};
 use crate::regular;
 use std::fs::File;
@@ -248,7 +247,7 @@ pub(super) fn is_unchanged(path: &Path, before: &Identity, blake3: &str) -> Resu
 
 /// What the system says of a file before it is read, and the blake3 of its contents.
 pub(super) fn begin(path: &Path, file: &mut File) -> Result<(Identity, blake3::Hash), PrepareError> {
-    date_changes(file);
+    regular::date_changes(file);
     Ok((Identity::of(path, file)?, digest(path, file)?))
 }
 

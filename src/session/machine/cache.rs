@@ -19,8 +19,6 @@ const LONGEST: u64 = 4 << 20;
 /// How often the lock is tried before the change is given up, and the pause in between.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
-/// No process takes as long to write a file.
-const STALE: Duration = Duration::from_secs(3600);
 
 /// A directory of remembered findings, or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,7 +53,7 @@ impl Cache {
         let Some(_lock) = locked(&dir.join(LOCK)) else { return };
         // of processes that were killed while they wrote: all others wait for the lock
         if let Ok(dir) = OpenDir::open(dir) {
-            dir.sweep_temporaries(STALE);
+            dir.sweep_temporaries(regular::STALE);
         }
         let mut remembered = self.read(file);
         change(&mut remembered);
