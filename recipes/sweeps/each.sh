@@ -13,8 +13,8 @@
 #   RUNNER     how to call the program: "runner", or "cargo run --release --quiet --"
 #   JOBS       how many runs at once, 1 unless set; several on one machine want --set compute.threads=N
 #
-# A signal to the process group, as Ctrl-C and `timeout` send it, saves a checkpoint and ends the sweep. One to this shell
-# alone is heeded when the run at hand has ended.
+# A signal, to this shell or to its process group as Ctrl-C and `timeout` send it, ends the sweep: the runs at hand save
+# their checkpoints and no other begins.
 #
 # Running it again skips what is finished and resumes what was interrupted. Several at once, on one machine or on many
 # with a common file system, share the work: a run has one writer, and whoever finds it taken goes on (exit code 3).
@@ -22,11 +22,20 @@ set -eu
 
 recipe=$1
 shift
-failed=$(mktemp)
-trap 'rm -f "$failed"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+signalled=0
+stop() {
+    signalled=$1
+    : >"$work/stopped"
+    for run in "$work"/run-*; do
+        [ ! -f "$run" ] || kill -TERM "$(cat "$run")" 2>/dev/null || true
+    done
+}
+trap 'stop 129' HUP
+trap 'stop 130' INT
+trap 'stop 131' QUIT
+trap 'stop 143' TERM
 RUNNER=${RUNNER:-runner}
 export RUNNER
 # runs that share a terminal have to say who speaks
@@ -40,24 +49,43 @@ if [ -z "$lines" ]; then
 fi
 
 # A failure is written down and does not keep the others from being trained; only a signal ends them all (255 stops
-# xargs). RUNNER is split into words on purpose.
-ended=0
+# xargs). A run leaves its process id while it trains. RUNNER is split into words on purpose. The shell heeds a signal at
+# once only while it waits for what runs beside it.
 # shellcheck disable=SC2016 # the inner shell expands these
 printf '%s\n' "$lines" | xargs -P "${JOBS:-1}" -L 1 sh -c '
-    failed=$1
+    trap : HUP INT QUIT TERM
+    work=$1
     shift
     code=0
-    $RUNNER "$@" </dev/null || code=$?
-    [ "$code" -eq 0 ] || printf "%s %s\n" "$code" "$*" >>"$failed"
+    begin="echo \$\$ >\"\$0\"; [ -e \"\$1\" ] && exit 143; shift; exec \"\$@\""
+    sh -c "$begin" "$work/run-$$" "$work/stopped" $RUNNER "$@" </dev/null || code=$?
+    rm -f "$work/run-$$"
+    [ ! -e "$work/stopped" ] || exit 255
+    [ "$code" -eq 0 ] || printf "%s %s\n" "$code" "$*" >>"$work/failed"
     case $code in 129 | 130 | 143) exit 255 ;; esac
-' sh "$failed" "$recipe" "$@" || ended=$?
+' sh "$work" "$recipe" "$@" &
+sweep=$!
+ended=0
+wait "$sweep" || ended=$?
+# a wait that a signal ended is not the end of the sweep
+while kill -0 "$sweep" 2>/dev/null; do
+    ended=0
+    wait "$sweep" || ended=$?
+done
+# a signal to the group has ended xargs before its runs
+for run in "$work"/run-*; do
+    while [ -f "$run" ] && kill -0 "$(cat "$run")" 2>/dev/null; do
+        sleep 1
+    done
+done
+[ "$signalled" -eq 0 ] || exit "$signalled"
 
 # xargs itself fails where a line has an open quotation mark
-[ -s "$failed" ] || exit "$ended"
+[ -s "$work/failed" ] || exit "$ended"
 {
     echo "failed, with exit codes:"
-    sed 's/^/  /' "$failed"
+    sed 's/^/  /' "$work/failed"
     echo "the same command tries these again"
 } >&2
-read -r code _ <"$failed"
+read -r code _ <"$work/failed"
 exit "$code"

@@ -11,8 +11,14 @@ set -eu
 here=$(dirname "$0")
 
 # seed by seed, so that every learning rate has a first result early
-for seed in ${SEEDS:-1 2}; do
-    for lr in ${LRS:-5e-4 1e-3 2e-3}; do
-        echo "--set seed=$seed --set optimizer.lr=$lr"
+lines=$(
+    for seed in ${SEEDS:-1 2}; do
+        for lr in ${LRS:-5e-4 1e-3 2e-3}; do
+            echo "--set seed=$seed --set optimizer.lr=$lr"
+        done
     done
-done | sh "$here/each.sh" "${RECIPE:-$here/small.toml}" "$@"
+)
+# in place of this shell, so that a signal to it reaches the sweep
+exec sh "$here/each.sh" "${RECIPE:-$here/small.toml}" "$@" <<END
+$lines
+END

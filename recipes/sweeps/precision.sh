@@ -11,8 +11,14 @@
 set -eu
 here=$(dirname "$0")
 
-for precision in ${PRECISIONS:-fp32 tf32 bf16 fp16}; do
-    for attention in ${ATTENTIONS:-naive flash}; do
-        echo "--set compute.precision=$precision --set compute.attention=$attention"
+lines=$(
+    for precision in ${PRECISIONS:-fp32 tf32 bf16 fp16}; do
+        for attention in ${ATTENTIONS:-naive flash}; do
+            echo "--set compute.precision=$precision --set compute.attention=$attention"
+        done
     done
-done | sh "$here/each.sh" "${RECIPE:-$here/small.toml}" "$@"
+)
+# in place of this shell, so that a signal to it reaches the sweep
+exec sh "$here/each.sh" "${RECIPE:-$here/small.toml}" "$@" <<END
+$lines
+END

@@ -8,6 +8,12 @@
 set -eu
 here=$(dirname "$0")
 
-for seed in ${SEEDS:-1 2 3}; do
-    echo "--set seed=$seed"
-done | sh "$here/each.sh" "${RECIPE:-$here/small.toml}" "$@"
+lines=$(
+    for seed in ${SEEDS:-1 2 3}; do
+        echo "--set seed=$seed"
+    done
+)
+# in place of this shell, so that a signal to it reaches the sweep
+exec sh "$here/each.sh" "${RECIPE:-$here/small.toml}" "$@" <<END
+$lines
+END

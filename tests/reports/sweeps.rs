@@ -148,6 +148,37 @@ fn lines_that_cannot_be_read_are_a_failure() {
 }
 
 #[test]
+fn a_signal_to_a_script_alone_ends_the_sweep() {
+    for jobs in ["1", "2"] {
+        let lab = Lab::new();
+        let mut command = lab.launcher("sh");
+        command.arg(shipped("sweeps/lr.sh")).envs([("JOBS", jobs)]);
+        command.args(sweep(&["schedule.max_steps=20000"]).iter().flat_map(|set| ["--set", set]));
+        let mut script = support::spawned(command);
+        let at_once: usize = jobs.parse().expect("a number");
+        // its second row comes once signals are held
+        let trains = |run: &String| {
+            let log = lab.path("runs").join(run).join("train.csv");
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            log.lines().count() > 2
+        };
+        support::wait("the first runs", || {
+            lab.runs("runs").iter().filter(|run| trains(run)).count() == at_once
+        });
+        script.signal("TERM");
+        assert_eq!(script.end().code, Some(143));
+        let runs = lab.runs("runs");
+        assert_eq!(runs.len(), at_once, "no other begins");
+        for run in runs {
+            let run = lab.path("runs").join(run);
+            let record = std::fs::read_to_string(run.join("run.json")).expect("a record");
+            assert!(record.contains("\"status\": \"interrupted\""), "{record}");
+            assert_eq!(std::fs::read_dir(run.join("checkpoints")).expect("checkpoints").count(), 1);
+        }
+    }
+}
+
+#[test]
 fn a_task_of_the_array_trains_its_own_run() {
     let lab = Lab::new();
     let root = env!("CARGO_MANIFEST_DIR");
