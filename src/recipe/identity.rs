@@ -72,8 +72,7 @@ pub fn identity(recipe: &Recipe, digests: &DataDigests) -> String {
         Identity::Always => value(key).map(canonical),
         Identity::Contents => digests.get(key.leaf()).map(|digest| canonical(&Json::from(digest.as_str()))),
         Identity::UnlessDefault => {
-            let default = key.default_json();
-            value(key).filter(|value| Some(*value) != default.as_ref()).map(canonical)
+            value(key).filter(|value| Some(*value) != key.default_json()).map(canonical)
         }
         Identity::While(switch) => value(key).filter(|_| !is_off(switch, &values)).map(canonical),
         Identity::Never => None,

@@ -42,7 +42,7 @@ fn property(key: &Key) -> Json {
     if let (Some(schema), Json::Object(kind)) = (schema.as_object_mut(), kind(key.kind)) {
         schema.extend(kind);
         if let Some(default) = key.default_json() {
-            schema.insert("default".into(), default);
+            schema.insert("default".into(), default.clone());
         }
     }
     schema

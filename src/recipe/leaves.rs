@@ -40,7 +40,7 @@ pub fn diff(left: &Recipe, right: &Recipe) -> Vec<Difference> {
 #[must_use]
 pub fn changeable(recipe: &Recipe) -> BTreeMap<String, Json> {
     let is_meant = |(key, value): &(&Key, Json)| {
-        key.on_resume == OnResume::Free && !key.is_path() && key.default_json().as_ref() != Some(value)
+        key.on_resume == OnResume::Free && !key.is_path() && key.default_json() != Some(value)
     };
     let meant = values(recipe).into_iter().filter(is_meant);
     meant.map(|(key, value)| (key.path.to_owned(), value)).collect()

@@ -62,7 +62,7 @@ pub fn rank(key: &str) -> usize {
 /// Whether a key has this value where no layer sets it.
 #[must_use]
 pub fn is_default(key: &str, value: &Json) -> bool {
-    keys::find(key).and_then(Key::default_json).is_some_and(|default| default == *value)
+    keys::find(key).and_then(Key::default_json) == Some(value)
 }
 
 /// A value as TOML on one line.

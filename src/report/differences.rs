@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write;
 
 /// A fact of a run.
 type Fact = fn(&Run) -> &str;
@@ -204,11 +205,13 @@ pub fn replica_key(run: &Run) -> String {
         return run.path.display().to_string();
     }
     let computes = |path: &str| path != SEED && !is_shown_only(path);
-    let lines = run.recipe.iter().filter(|(key, value)| computes(key) && !goes_without(key, value)).map(
-        |(key, value)| match digest(run, key) {
-            Some(digest) => format!("{key}={digest}"),
-            None => format!("{key}={value}"),
-        },
-    );
-    lines.collect::<Vec<_>>().join("\n")
+    let counts = |(key, value): &&(String, Json)| computes(key) && !goes_without(key, value);
+    let mut common = String::new();
+    for (key, value) in run.recipe.iter().filter(counts) {
+        let _ = match digest(run, key) {
+            Some(digest) => writeln!(common, "{key}={digest}"),
+            None => writeln!(common, "{key}={value}"),
+        };
+    }
+    common
 }

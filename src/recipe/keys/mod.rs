@@ -13,6 +13,9 @@ mod training;
 mod upkeep;
 
 pub use kind::{Fallback, Interval, Kind};
+use serde_json::Value as Json;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 pub use switch::Switch;
 pub use table::{INIT_FROM, KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED};
 
@@ -251,12 +254,21 @@ impl Key {
 
     /// Its default as JSON, where that is one value for all recipes.
     #[must_use]
-    pub fn default_json(&self) -> Option<serde_json::Value> {
-        let Fallback::Is(text) = self.default else { return None };
-        let mut document: toml::Table = format!("value = {text}").parse().ok()?;
-        serde_json::to_value(document.remove("value")?).ok()
+    pub fn default_json(&self) -> Option<&'static Json> {
+        DEFAULTS.get(self.path)
     }
 }
+
+/// The defaults that are one value for all recipes, by their keys' paths: parsed once, for a comparison asks for them
+/// again with every run.
+static DEFAULTS: LazyLock<HashMap<&str, Json>> = LazyLock::new(|| {
+    let default = |key: &Key| {
+        let Fallback::Is(text) = key.default else { return None };
+        let mut document: toml::Table = format!("value = {text}").parse().ok()?;
+        serde_json::to_value(document.remove("value")?).ok()
+    };
+    KEYS.iter().filter_map(|key| Some((key.path, default(key)?))).collect()
+});
 
 /// The key with this dotted path.
 #[must_use]
@@ -279,9 +291,9 @@ pub(super) fn known(path: &'static str) -> &'static Key {
 }
 
 /// A table's keys with their defaults, as JSON; keys whose default is not one value for all recipes are left out.
-pub(super) fn defaults(table: &'static str) -> serde_json::Value {
+pub(super) fn defaults(table: &'static str) -> Json {
     let keys = KEYS.iter().filter(|key| key.table() == table);
-    keys.filter_map(|key| Some((key.leaf().to_owned(), key.default_json()?))).collect()
+    keys.filter_map(|key| Some((key.leaf().to_owned(), key.default_json()?.clone()))).collect()
 }
 
 /// The names of the tables, for messages.

@@ -17,8 +17,8 @@ use crate::wording::count;
 
 /// The file of the cache that remembers peaks.
 const FILE: &str = "peaks.json";
-/// Tries of the first measurement on a machine, and of later ones, which only look for more.
-const TRIES: [usize; 2] = [12, 4];
+/// Tries of a thorough measurement.
+const TRIES: usize = 12;
 /// No machine is faster, so a file that says so is wrong.
 const IMPLAUSIBLE: f64 = 1e18;
 
@@ -60,15 +60,17 @@ fn times(peak: Peak, processes: usize) -> Peak {
     }
 }
 
-/// The highest fp32 rate that this processor was ever measured to reach with so many threads, after another look.
-/// Threads beyond those that the processor has count as those that it has.
+/// The highest fp32 rate that this processor was ever measured to reach with so many threads, after another look: one
+/// try, for every run begins with it, and a thorough measurement where that finds more. Threads beyond those that the
+/// processor has count as those that it has.
 pub fn of_processor(threads: usize, cache: &Cache) -> Peak {
     let threads = threads.clamp(1, available_threads());
     let known = remembered(threads, cache);
-    let flops = cpu::peak::measure(threads, TRIES[usize::from(known.is_some())]);
+    let look = known.as_ref().map_or(0.0, |_| cpu::peak::measure(threads, 1));
     match known {
-        Some(known) if known.flops >= flops => known,
+        Some(known) if known.flops >= look => known,
         _ => {
+            let flops = cpu::peak::measure(threads, TRIES).max(look);
             let peak = Peak {
                 flops,
                 how: format!(
