@@ -311,8 +311,8 @@ fn doubted(doubt: Doubt, rank: usize, place: &str, joining: &Joining) -> CommErr
         ),
         Doubt::Unproved => format!(
             "what listens at {place} says that it is rank 0, but does not know the secret (that of rank {rank} is \
-             {own}): rank {rank} has sent it nothing; choose another MASTER_PORT, and give all ranks the same secret \
-             by RUNNER_SECRET_FILE or RUNNER_SECRET"
+             {own}): rank {rank} has sent it nothing but its own proof; choose another MASTER_PORT, and give all ranks \
+             the same secret by RUNNER_SECRET_FILE or RUNNER_SECRET"
         ),
         Doubt::Version | Doubt::Stranger => format!(
             "rank 0 at {place} speaks another version of this protocol than rank {rank}: all ranks must be the same \

@@ -35,6 +35,11 @@ pub(super) fn warning(event: &Event) -> Option<String> {
              as newer ones take its place",
             checkpoint.display()
         ),
+        Event::OfAnother { run, user } => format!(
+            "{} belongs to another user ({user}), and says what that user lets it say: --runs-dir names a directory of \
+             your own, where the run is trained anew",
+            run.display()
+        ),
         Event::NotScored { run, tasks } => {
             let (run, offered) = (run.display(), word(&run.display().to_string()));
             format!(

@@ -35,7 +35,9 @@ struct Exported {
 /// Exports the runs; with `--follow` until all have ended, or a signal comes.
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
     let mut paths = find_runs(&args.dir, &args.runs)?;
-    // somebody else's link may lead to what others must not see, and event files are for others
+    // somebody else's link may lead to what others must not see, and event files are for others; a directory may become
+    // such a link
+    regular::confine(&args.dir.runs_dir);
     paths.retain(|run| match regular::followed(run, &args.dir.runs_dir) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => {
             say(&format!("`{}` is left out: {error}", run.display()));

@@ -186,7 +186,7 @@ fn may_go(run: &Path, runs_dir: &Path, unasked: Option<&str>) -> anyhow::Result<
 
 /// Removes a run that is as it was when its row of the list was read.
 fn remove_listed(item: &Item, runs_dir: &Path) -> anyhow::Result<()> {
-    let opened = RunDir::open(bare(&item.run.path))?;
+    let opened = RunDir::open(bare(&item.run.path), runs_dir)?;
     // status and age chose it, and both are of then
     if Written::of(opened.path()) != item.written {
         bail!("`{}` has been trained or evaluated since it was listed", on_a_line(&item.run.path));

@@ -127,8 +127,8 @@ fn explain_missing_threads() {
     std::panic::set_hook(Box::new(move |panic| {
         if panic.payload_as_str().is_some_and(is_of_missing_thread) {
             terminal::say(
-                "error: the system starts no more threads: raise its limit of processes (`ulimit -u`) or end some, \
-                 then run the same command again",
+                "error: the system starts no more threads: raise its limit of processes (`ulimit -u`) or of memory \
+                 (`ulimit -v`), or end other processes, then run the same command again",
             );
         } else if terminal::speaks_json() {
             terminal::say(&format!("error: {panic}"));

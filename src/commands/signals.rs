@@ -64,6 +64,7 @@ fn receive() -> io::Result<Arc<Requests>> {
                 SIGHUP => Stop::HangUp,
                 _ => Stop::Interrupt,
             };
+            terminal::hurry();
             if asked.ask_to_stop(stop) {
                 answer(stop, asked.pulse().map(|pulse| pulse.stopping()));
                 first = Some(Instant::now());

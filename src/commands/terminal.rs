@@ -13,6 +13,8 @@ use crate::session::ending::Elsewhere;
 use crate::wording::{shortened, tame, tame_line, tame_message};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::{Map, Value as Json};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -50,6 +52,12 @@ struct Name {
 
 /// Bytes of a line of a message at most.
 const MOST_LINE: usize = 1 << 14;
+
+/// How often a reader that does not read is looked for.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Whether this process is asked to end.
+static HURRIES: AtomicBool = AtomicBool::new(false);
 
 /// Whether stderr gets JSON alone.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -98,8 +106,27 @@ pub(super) fn speaks_json() -> bool {
 pub(super) fn event(kind: &str, fields: Map<String, Json>) {
     let mut event = Map::from_iter([("event".to_owned(), kind.into()), ("time".to_owned(), now().into())]);
     event.extend(fields);
-    // in one piece, or lines of processes that share a file would mix
-    let _ = io::stderr().lock().write_all(format!("{}\n", json::shown(&Json::Object(event))).as_bytes());
+    put(&format!("{}\n", json::shown(&Json::Object(event))));
+}
+
+/// Writes to stderr, in one piece, or lines of processes that share it would mix. It waits while nobody reads, as every
+/// program does, but not once this process is [asked to end](hurry): a checkpoint waits for no reader.
+fn put(text: &str) {
+    let mut stderr = io::stderr().lock();
+    loop {
+        let waited = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&LOOK));
+        match waited {
+            Ok(0) if HURRIES.load(Ordering::Relaxed) => return,
+            Ok(0) | Err(Errno::INTR) => {}
+            // what is wrong with it is no failure
+            _ => return drop(stderr.write_all(text.as_bytes())),
+        }
+    }
+}
+
+/// From now on, what nobody reads is left unsaid.
+pub(super) fn hurry() {
+    HURRIES.store(true, Ordering::Relaxed);
 }
 
 /// [`say`] for a text in which only the colours that this program chose can act on the terminal.
@@ -114,8 +141,7 @@ fn write(text: &str) {
         Some(name) => text.lines().map(|line| name.before(line) + "\n").collect(),
         None => format!("{text}\n"),
     };
-    // in one piece, or lines of processes that share a terminal would mix
-    let out = || drop(io::stderr().lock().write_all(text.as_bytes()));
+    let out = || put(&text);
     match &screen.bar {
         Some(bar) => bar.suspend(out),
         None => out(),

@@ -207,6 +207,7 @@ impl Audience for Voice {
             | Event::BestDamaged { .. }
             | Event::BestCeased { .. }
             | Event::NotScored { .. }
+            | Event::OfAnother { .. }
             | Event::RecipeRestored { .. }
             | Event::OtherRounding(_)
             | Event::Rewritten { .. }

@@ -132,16 +132,21 @@ impl Watched {
     /// be read is part of a line, so that the other runs can be watched.
     fn poll(&mut self, view: &View) -> Vec<String> {
         let before = self.problem.take();
+        // removed or moved; some file servers show nothing for a while
+        let is_gone = !self.path.exists();
         // asked first: what a run logs before it ends is then seen with its end
         let status = match crate::run::status(&self.path).and_then(|status| self.held(status)) {
             Ok(status) => status,
             // it is being started over
-            Err(RunError::NotARun { .. }) => RunStatus::Created,
+            Err(RunError::NotARun { .. }) if !is_gone => RunStatus::Created,
             // what is damaged stays so, as lists show it; anything else may pass
             Err(error) => {
                 self.refused += 1;
                 let lasts = error.is_damage() || self.refused >= REFUSED;
-                self.problem = Some(error.to_string());
+                self.problem = Some(match is_gone {
+                    true => format!("`{}` is not there any more", self.path.display()),
+                    false => error.to_string(),
+                });
                 if lasts { RunStatus::Unknown } else { self.status }
             }
         };
@@ -149,7 +154,9 @@ impl Watched {
             self.refused = 0;
         }
         let [train, val] = [&mut self.train, &mut self.val].map(|log| {
-            log.poll().unwrap_or_else(|error| {
+            // what was read stays until it is known what has become of it
+            let news = if is_gone { Ok(News::default()) } else { log.poll() };
+            news.unwrap_or_else(|error| {
                 self.problem.get_or_insert_with(|| error.to_string());
                 News::default()
             })

@@ -75,21 +75,43 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
     found
 }
 
-/// blake3 of the texts that the shards which `specs` name were prepared from, where these are all shards for training
-/// of a finished set. What cannot be read is left out.
+/// What shards of a finished set were prepared from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// blake3 of the texts.
+    pub texts: HashSet<String>,
+    /// Whether all shards for training are named.
+    pub is_all: bool,
+    /// Whether the set has shards to validate on: which part of the texts those for training hold is not known then.
+    pub is_split: bool,
+}
+
+/// What a file was prepared from, if that is among those found.
 #[must_use]
-pub fn prepared_from(specs: &[String]) -> HashSet<String> {
+pub fn origin_of<'a>(file: &Path, origins: &'a HashMap<PathBuf, Origin>) -> Option<&'a Origin> {
+    origins.get(unfinished::dir_of(file))
+}
+
+/// What the shards that `specs` name were prepared from, by their directories. What cannot be read is left out.
+#[must_use]
+pub fn origins(specs: &[String]) -> HashMap<PathBuf, Origin> {
     let mut by_dir: HashMap<PathBuf, HashSet<String>> = HashMap::new();
     for path in files(specs) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         by_dir.entry(unfinished::dir_of(&path).to_owned()).or_default().insert(name);
     }
-    let card = |(dir, names): (PathBuf, HashSet<String>)| {
-        let card = Card::read(&dir).ok().flatten()?;
+    let origin = |(dir, names): (PathBuf, HashSet<String>)| {
+        let card =
+            Card::read(&dir).ok().flatten().filter(|card| names.iter().any(|name| card.lists(name)))?;
         let train = &card.train.files;
-        (!train.is_empty() && train.iter().all(|name| names.contains(name))).then_some(card.sources)
+        let origin = Origin {
+            is_all: !train.is_empty() && train.iter().all(|name| names.contains(name)),
+            is_split: !card.val.files.is_empty(),
+            texts: card.sources.into_iter().map(|source| source.blake3).collect(),
+        };
+        Some((dir, origin))
     };
-    by_dir.into_iter().filter_map(card).flatten().map(|source| source.blake3).collect()
+    by_dir.into_iter().filter_map(origin).collect()
 }
 
 /// The tokenizer of a data set: the one that lies beside its files, else one of the kind that is asked for. The

@@ -55,6 +55,8 @@ lints! {
     UnusedVocab = "unused-vocab";
     /// The file of a task is not there, and the run trains without it.
     MissingTask = "missing-task";
+    /// Examples of a task are longer than the model's context.
+    CutTask = "cut-task";
     /// The part of the training data that is validated on is smaller than a batch.
     SmallVal = "small-val";
     /// The device emulates the precision.

@@ -46,7 +46,7 @@ impl RunsRecipe {
 /// Where it cannot be read.
 pub fn values_of(run: &Path) -> Result<Vec<(String, Json)>, Unreadable> {
     let file = run.join(RECIPE);
-    let read = regular::read_text(&file, regular::RECIPE).map_err(|error| error.to_string());
+    let read = regular::read_unlinked_text(&file, regular::RECIPE).map_err(|error| error.to_string());
     read.and_then(|text| written(&text)).map_err(|problem| Unreadable { file, problem })
 }
 

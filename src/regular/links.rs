@@ -23,7 +23,7 @@ const MOST: usize = 40;
 static TRUSTED: OnceLock<PathBuf> = OnceLock::new();
 
 /// From now on, this process opens no file by a link of another user but on the way to `trusted`, which the user has
-/// named: what it reads is shown to others. Once for a process.
+/// named: others see what it reads. Once for a process.
 pub fn confine(trusted: &Path) {
     TRUSTED.get_or_init(|| trusted.to_owned());
 }

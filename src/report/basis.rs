@@ -1,6 +1,8 @@
 //! What a number was measured on. Two numbers that were measured on different data say nothing about which run is
 //! better, so they are neither ranked nor averaged nor tested together.
 
+mod settle;
+
 use super::differences::meant;
 use super::metrics::Metric;
 use super::runs::Run;
@@ -9,7 +11,6 @@ use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::evaluations::{self, BITS_PER_BYTE};
 use crate::run::record::{digest_of_set, digest_of_task};
 use crate::run::{RunStatus, dir};
-use std::collections::HashSet;
 
 /// A fact by what it is.
 type Fact = (&'static str, Option<String>);
@@ -35,6 +36,8 @@ pub struct Basis {
     facts: Vec<Fact>,
     /// Of a fraction of a peak rate, that rate in operations per second.
     peak: Option<u64>,
+    /// Of a speed, the vector instructions, where the engine says which it uses.
+    simd: Option<String>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
     of_all_sets: Option<Vec<Fact>>,
     when: When,
@@ -67,6 +70,7 @@ impl Basis {
         let is_timed = run.results.is_cut_by_time;
         if is_speed(metric) || is_timed {
             basis.facts.push((MACHINE, Some(machine(run))));
+            basis.simd = Some(run.facts.simd.clone()).filter(|simd| !simd.is_empty());
             let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty());
             basis.facts.extend(parts.map(|parts| (PARTS, Some(parts.join(" and ")))));
         }
@@ -99,38 +103,6 @@ impl Basis {
     #[must_use]
     pub fn of_each<'a>(runs: impl Iterator<Item = &'a Run>, metric: &Metric) -> Vec<Self> {
         Self::settled(runs.map(|run| Self::of(run, metric)).collect())
-    }
-
-    /// Bases such that equal ones allow a comparison. Where a record of an earlier version says less, no more is asked
-    /// of runs on the same sets. A value of the end that is of the best checkpoint, too, goes with those of best ones,
-    /// unless others of the same data are of an end that is not. What is alike stays as it is.
-    #[must_use]
-    pub fn settled(mut bases: Vec<Self>) -> Vec<Self> {
-        if Self::alike(&bases) {
-            return bases;
-        }
-        settle_peaks(&mut bases);
-        let is_coarse = |basis: &&Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
-        let coarse: HashSet<Vec<Fact>> =
-            bases.iter().filter(is_coarse).map(|basis| basis.facts.clone()).collect();
-        for basis in &mut bases {
-            if let Some(of_all) = basis.of_all_sets.take().filter(|of_all| coarse.contains(of_all)) {
-                basis.facts = of_all;
-            }
-        }
-        let with = |when: When| {
-            let of = bases.iter().filter(|basis| basis.when == when && !basis.is_open);
-            of.map(|basis| basis.facts.clone()).collect::<HashSet<_>>()
-        };
-        let (best, at_end) = (with(When::Best), with(When::Now));
-        for basis in &mut bases {
-            if basis.when == When::BestAtEnd {
-                let is_best = best.contains(&basis.facts) && !at_end.contains(&basis.facts);
-                basis.when = if is_best { When::Best } else { When::Now };
-            }
-            basis.is_open = false;
-        }
-        bases
     }
 
     /// Whether all of these are equal.
@@ -258,6 +230,12 @@ impl Basis {
         differing.iter().all(|name| OF_SETTINGS.contains(name))
     }
 
+    /// Whether numbers differ in that alone at which step they were measured.
+    #[must_use]
+    pub fn is_of_steps(differing: &[&str]) -> bool {
+        differing.iter().all(|name| *name == STEP)
+    }
+
     /// How numbers were measured that differ in these facts, as a phrase.
     #[must_use]
     pub fn differently(differing: &[&str]) -> String {
@@ -312,31 +290,11 @@ const PEAK: &str = "the peak rate";
 /// What is no matter of data.
 const OF_SETTINGS: [&str; 4] = [MACHINE, PARTS, BEGUN, PEAK];
 
-/// Peak rates that differ by less than this, relatively, are one: each is measured.
-const SAME_PEAK: f64 = 0.02;
-
-/// Makes facts of peak rates, such that those of nearly the same rate are equal.
-fn settle_peaks(bases: &mut [Basis]) {
-    let mut peaks: Vec<u64> = bases.iter().filter_map(|basis| basis.peak).collect();
-    peaks.sort_unstable_by(|a, b| b.cmp(a));
-    let mut known: Vec<u64> = Vec::new();
-    for peak in peaks {
-        if known.last().is_none_or(|last| (peak as f64) < (1.0 - SAME_PEAK) * *last as f64) {
-            known.push(peak);
-        }
-    }
-    for basis in bases {
-        let Some(peak) = basis.peak.take() else { continue };
-        let of = known.iter().rev().find(|known| **known >= peak);
-        basis.facts.push((PEAK, of.map(u64::to_string)));
-    }
-}
-
 /// The columns of `eval.csv` that say what a row was measured on, and how.
 pub(super) const TEXTS: [&str; 4] = ["data", "data_tokens", "measured", "precision"];
 
 /// Whether a metric says how fast a run was, or what it took.
-fn is_speed(metric: &Metric) -> bool {
+pub(super) fn is_speed(metric: &Metric) -> bool {
     matches!(metric.unit, Unit::Rate | Unit::Milliseconds | Unit::Bytes | Unit::Seconds) || is_of_peak(metric)
 }
 
@@ -355,7 +313,7 @@ fn is_length(metric: &Metric) -> bool {
 fn machine(run: &Run) -> String {
     let is_automatic = run.value("compute.threads").is_none_or(|threads| threads.as_u64() == Some(0));
     let threads = if is_automatic { run.facts.threads } else { 0 };
-    format!("{} {} {threads}", run.facts.processor, run.facts.simd)
+    format!("{} {threads}", run.facts.processor)
 }
 
 /// As many digits of a digest as `eval.csv` has.

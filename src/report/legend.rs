@@ -161,6 +161,7 @@ mod tests {
             parts: Parts::default(),
             results: Results::default(),
             complete: true,
+            is_edited: false,
             warnings: Vec::new(),
             notes: Vec::new(),
         }

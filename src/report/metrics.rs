@@ -74,6 +74,12 @@ impl Metric {
         column(self.measured()) == column(other.measured())
     }
 
+    /// Whether it is of this column of this log.
+    #[must_use]
+    pub fn is_of(&self, log: &str, column: &str) -> bool {
+        self.log == log && self.column == column
+    }
+
     fn new(log: &'static str, column: &Column, summary: &Summary) -> Self {
         Self {
             name: summary.name.to_owned(),

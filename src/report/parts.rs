@@ -25,8 +25,12 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Holds the sessions that have trained steps against the recipe and the record of their run.
+    /// Holds the sessions that have trained steps against the recipe and the record of their run. Where the recipe
+    /// cannot be read, nothing is known.
     pub(super) fn new(record: &RunRecord, recipe: &[(String, Json)]) -> Self {
+        if recipe.is_empty() {
+            return Self::default();
+        }
         let mut found: BTreeSet<(usize, bool, String)> = BTreeSet::new();
         for session in with_steps(&record.sessions) {
             for (key, usual) in CHANGEABLE.iter() {
@@ -84,7 +88,7 @@ fn kind(device: &str) -> &str {
 /// contents count.
 static CHANGEABLE: LazyLock<Vec<(&Key, Option<String>)>> = LazyLock::new(|| {
     let may_change = |key: &&Key| key.on_resume == OnResume::Free && key.is_compared && !key.is_path();
-    let default = |key: &Key| key.default_json().map(|value| spelled(&value));
+    let default = |key: &Key| key.default_json().map(spelled);
     KEYS.iter().filter(may_change).map(|key| (key, default(key))).collect()
 });
 

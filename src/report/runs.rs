@@ -27,6 +27,10 @@ const AT_TARGET: &str = "schedule.stop_at_val_loss ended it before its last step
 const DATA_CHANGED: &str = "its data were changed while it was trained, so its last rows may be of other data: it is \
                             left out of means and tests";
 
+/// Why a run counts for nothing whose recipe says something else than it was trained by.
+const EDITED: &str =
+    "its recipe.toml was edited, and is not what it was trained by: it is left out of means and tests";
+
 /// A run that was read.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -44,8 +48,10 @@ pub struct Run {
     pub parts: Parts,
     /// What the logs say.
     pub results: Results,
-    /// Whether it reached the cut, or its last step if there is no cut.
+    /// Whether it reached the cut, or its last step if there is no cut, and is not [altered](Self::is_altered).
     pub complete: bool,
+    /// Whether its `recipe.toml` is not what it was trained by.
+    pub is_edited: bool,
     /// What was odd about its files, one line each, naming the file.
     pub warnings: Vec<String>,
     /// What a reader of a comparison should know about the run, one phrase each, without its id.
@@ -222,11 +228,10 @@ impl Run {
         let facts = record.map(Facts::from).unwrap_or_default();
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
         let at_target = at_target.map(|_| AT_TARGET.to_owned());
-        let edited =
-            is_edited.then(|| "its recipe.toml was edited, and is not what it was trained by".to_owned());
+        let edited = is_edited.then(|| EDITED.to_owned());
         let notes = at_target.into_iter().chain(edited).chain(parts.note()).collect();
         let results = Results::default();
-        let complete = status == RunStatus::Finished;
+        let complete = status == RunStatus::Finished && !is_edited;
         Ok(Self {
             path: path.to_owned(),
             id,
@@ -236,6 +241,7 @@ impl Run {
             parts,
             results,
             complete,
+            is_edited,
             warnings,
             notes,
         })
@@ -275,7 +281,7 @@ impl Run {
             let steps = run.results.get("steps").map_or(0, |steps| steps as u64);
             run.results.at_target = at_target.map(|reached| reached.step.max(steps));
         } else {
-            run.complete = reached && is_readable;
+            run.complete = reached && is_readable && !run.is_edited;
             if !reached && is_readable {
                 let may_go_on = matches!(run.status, RunStatus::Created | RunStatus::Running);
                 let what = if may_go_on { "it has not come to" } else { "it ended before" };
@@ -297,7 +303,14 @@ impl Run {
     /// does of every run that has reached it.
     #[must_use]
     pub fn counts(&self, metric: &Metric) -> bool {
-        self.complete || metric.target.is_some() && !self.facts.data_changed
+        self.complete || metric.target.is_some() && !self.is_altered()
+    }
+
+    /// Whether what it was trained with is not what its recipe and its record say: its recipe was edited, or its data
+    /// were changed meanwhile.
+    #[must_use]
+    pub fn is_altered(&self) -> bool {
+        self.is_edited || self.facts.data_changed
     }
 
     /// The value of a recipe's key.

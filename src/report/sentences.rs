@@ -60,9 +60,9 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
         }
     }
     let is_diverged = |run: &usize| runs[*run].status == RunStatus::Diverged;
-    // a note says why those are left out whose data were changed
+    // a note says why those are left out that are not what they say
     let incomplete = groups.iter().flat_map(|group| group.incomplete(runs));
-    let incomplete = incomplete.filter(|&run| !runs[run].facts.data_changed);
+    let incomplete = incomplete.filter(|&run| !runs[run].is_altered());
     let (diverged, others): (Vec<usize>, Vec<usize>) = incomplete.partition(is_diverged);
     let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
     let is = |number: usize| if number == 1 { "is" } else { "are" };

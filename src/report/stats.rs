@@ -60,8 +60,8 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
 pub struct Welch {
     /// Mean of the second sample minus mean of the first.
     pub difference: f64,
-    /// 95 % confidence interval of the difference.
-    pub interval: (f64, f64),
+    /// Standard error of the difference.
+    pub error: f64,
     /// The statistic, with the sign of the difference.
     pub t: f64,
     /// Degrees of freedom by Welch and Satterthwaite.
@@ -84,9 +84,19 @@ pub fn welch(first: Spread, second: Spread) -> Option<Welch> {
     let deviation = variance.sqrt() * unit;
     let t = difference / deviation;
     let student = StudentsT::new(0.0, 1.0, df).ok().filter(|_| t.is_finite())?;
-    let half = student.inverse_cdf(1.0 - ALPHA / 2.0) * deviation;
     let p = (2.0 * student.cdf(-t.abs())).min(1.0);
-    Some(Welch { difference, interval: (difference - half, difference + half), t, df, p })
+    Some(Welch { difference, error: deviation, t, df, p })
+}
+
+impl Welch {
+    /// The confidence interval of the difference that misses the true one with the probability `alpha`.
+    #[must_use]
+    pub fn interval(&self, alpha: f64) -> (f64, f64) {
+        let quantile =
+            StudentsT::new(0.0, 1.0, self.df).map(|student| student.inverse_cdf(1.0 - alpha / 2.0));
+        let half = quantile.unwrap_or(f64::INFINITY) * self.error;
+        (self.difference - half, self.difference + half)
+    }
 }
 
 /// The power of Welch's test at the level `alpha`: how often it finds a difference of this size between two groups of n
@@ -190,7 +200,7 @@ mod tests {
             assert!((first.sd.expect("several") / unit - 1.0).abs() < 1e-12, "{first:?}");
             let found = welch(first, second).expect("both vary");
             assert!((found.p - expected.p).abs() < 1e-9, "{found:?}");
-            assert!((found.interval.0 / unit - expected.interval.0).abs() < 1e-9, "{found:?}");
+            assert!((found.interval(ALPHA).0 / unit - expected.interval(ALPHA).0).abs() < 1e-9, "{found:?}");
             let needed = |a: Spread, b: Spread| {
                 seeds_needed(b.mean - a.mean, a.sd.expect("several"), b.sd.expect("several"), ALPHA)
             };

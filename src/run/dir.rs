@@ -70,20 +70,20 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Takes over the run that lies at `path`, or what is left of one that has lost its recipe.
+    /// Takes over the run at `path`, or what is left of one that has lost its recipe. Links of other users are followed
+    /// on the way to `runs_dir` alone.
     ///
     /// Errors: [`RunError::NotARun`] where there is none, [`RunError::Locked`] if a live process writes it.
-    pub fn open(path: &Path) -> Result<Self, RunError> {
+    pub fn open(path: &Path, runs_dir: &Path) -> Result<Self, RunError> {
         if !is_run(path) && !path.join(record::FILE).is_file() {
             return Err(RunError::NotARun { path: path.to_owned() });
         }
-        let dir = regular::open_followed(path, path.parent().unwrap_or(path));
+        let dir = regular::open_followed(path, runs_dir);
         Self::lock(dir.context("open", path)?)
     }
 
-    /// Checks that the directory at `path` holds no record of another run, which somebody has copied or linked there.
-    ///
-    /// Errors: [`RunError::IsAnother`].
+    /// Checks that the directory at `path` holds no record of another run ([`RunError::IsAnother`]), which somebody has
+    /// copied or linked there.
     pub fn check_id(path: &Path, id: &str) -> Result<(), RunError> {
         match RunRecord::read(path) {
             Ok(Some(record)) if !record.id.is_empty() && record.id != id => {
@@ -98,8 +98,8 @@ impl RunDir {
     /// directories in the place of files. With `fresh`, most would be discarded. Nothing at `path` is no error.
     ///
     /// Errors: [`RunError::Io`] names the file.
-    pub fn check_usable(path: &Path, fresh: bool) -> Result<(), RunError> {
-        let dir = match regular::open_followed(path, path.parent().unwrap_or(path)) {
+    pub fn check_usable(path: &Path, runs_dir: &Path, fresh: bool) -> Result<(), RunError> {
+        let dir = match regular::open_followed(path, runs_dir) {
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => return Ok(()),
             dir => dir.context("begin a run in", path)?,
         };
@@ -365,7 +365,7 @@ mod tests {
         fs::write(run.path().join(".tmp-run.json-1-0"), "{").expect("write");
         let path = run.path().to_owned();
         drop(run);
-        let run = RunDir::open(&path).expect("open");
+        let run = RunDir::open(&path, runs.path()).expect("open");
         assert_eq!(names(run.path()), [CHECKPOINTS, lock::FILE, RECIPE]);
         assert_eq!(names(&run.checkpoints()), [""; 0]);
         assert_eq!(super::super::find::list(runs.path()).expect("list"), [path]);
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn what_is_no_run_is_not_opened_and_gets_no_lock_file() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let error = RunDir::open(dir.path()).expect_err("empty");
+        let error = RunDir::open(dir.path(), dir.path()).expect_err("empty");
         assert!(error.is_usage(), "{error}");
         assert_eq!(names(dir.path()), [""; 0]);
         for id in ["", ".", "..", "a/b", "/a", "a/", ".tmp-x"] {

@@ -59,6 +59,13 @@ pub enum Event<'a> {
         /// The evaluation that ended the run before its last step, the steps that it took and was to take.
         reached: Option<(ReachedTarget, u64, u64)>,
     },
+    /// The run's directory is another user's, neither this process's nor root's: its figures are what that user says.
+    OfAnother {
+        /// The run's directory.
+        run: &'a Path,
+        /// The number of the user.
+        user: u32,
+    },
     /// The run has finished before, and was not scored on tasks that its recipe names now.
     NotScored {
         /// The run's directory.

@@ -15,6 +15,8 @@ use crate::recipe::{Diagnostics, Resolved};
 use crate::regular;
 use crate::run::{RunRecord, seal};
 use crate::train::Stop;
+use rustix::process::geteuid;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,11 +110,22 @@ impl<'a> Call<'a> {
         meaning::check(run, record, data)?;
         let reached = record.and_then(RunRecord::reached);
         self.audience.tell(Event::AlreadyFinished { run, by_recipe, reached });
+        self.tell_of_another(run);
         let tasks = record.map_or_else(Vec::new, |record| measured::unscored(record, data));
         if !tasks.is_empty() {
             self.audience.tell(Event::NotScored { run, tasks: &tasks });
         }
         Ok(())
+    }
+
+    /// Says whose a run is that another user has begun: where several share a directory of runs, each can be the first
+    /// to make the directory of a recipe's run, and write there what he likes.
+    pub(super) fn tell_of_another(&self, run: &Path) {
+        let owner = run.metadata().map(|found| found.uid()).ok();
+        let ours = [0, geteuid().as_raw()];
+        if let Some(user) = owner.filter(|owner| !ours.contains(owner)) {
+            self.audience.tell(Event::OfAnother { run, user });
+        }
     }
 
     /// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a

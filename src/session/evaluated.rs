@@ -91,14 +91,16 @@ pub struct Evaluated {
 }
 
 impl Evaluated {
-    /// What the loss of this name is of: `val_loss`, or that of another set.
+    /// The losses by their names: `val_loss` first, then those on the other sets.
+    pub fn losses(&self) -> impl Iterator<Item = (String, &LossOn)> {
+        let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
+        main.chain(self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on)))
+    }
+
+    /// What the loss of this name is of.
     #[must_use]
     pub fn on(&self, name: &str) -> Option<&LossOn> {
-        let set = || name.strip_prefix(NAMED_SET);
-        match name {
-            "val_loss" => self.loss.as_ref(),
-            _ => self.others.iter().find(|(known, _)| Some(known.as_str()) == set()).map(|(_, on)| on),
-        }
+        self.losses().find_map(|(known, on)| (known == name).then_some(on))
     }
 
     /// Every number with its name and its standard error.
@@ -122,20 +124,14 @@ impl Evaluated {
     /// and of a loss the number of tokens. Tokens of different tokenizers differ in length, so bits per byte are of the
     /// whole data or of a number of bytes. The length of a row follows where it decides which tokens these are.
     fn measured(&self) -> Vec<(String, String, Option<String>)> {
-        let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
-        let others = self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on));
         let tokens = |on: &LossOn| Some(on.extent(on.loss.tokens.to_string()));
-        let losses = main.chain(others).map(|(name, on)| (name, on.digest.clone(), tokens(on)));
+        let losses = self.losses().map(|(name, on)| (name, on.digest.clone(), tokens(on)));
         let of_bytes =
             |on: &LossOn| Some((BITS_PER_BYTE.to_owned(), on.digest.clone(), Some(on.of_bytes()?)));
         let bytes = self.loss.iter().filter_map(of_bytes);
         let tasks = self.tasks.iter().map(|task| (task.prefix.clone(), task.digest.clone(), None));
-        let every = ["val_loss".to_owned()].into_iter();
-        let every = every.chain(self.others.iter().map(|(name, _)| format!("{NAMED_SET}{name}")));
-        let seen = every.filter_map(|name| {
-            let on = self.on(&name).filter(|on| on.is_seen)?;
-            Some((evaluations::seen(&name), on.digest.clone(), None))
-        });
+        let seen = self.losses().filter(|(_, on)| on.is_seen);
+        let seen = seen.map(|(name, on)| (evaluations::seen(&name), on.digest.clone(), None));
         losses.chain(bytes).chain(tasks).chain(seen).collect()
     }
 

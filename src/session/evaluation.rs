@@ -10,7 +10,8 @@ use crate::data::{self, Dataset, OpenOptions, Progress, TokenStream, Tokenizer, 
 use crate::engine::EngineError;
 use crate::eval::{self, Definition, EvalError, Kind, Passes, Share, Tally, Task};
 use crate::recipe::{DataConfig, Overrides, load};
-use crate::run::checkpoint::{self, CheckpointState, Reader};
+use crate::regular;
+use crate::run::checkpoint::{self, CheckpointState};
 use crate::run::named::own;
 use crate::run::{RunError, RunRecord, dir};
 use anyhow::Context;
@@ -75,7 +76,7 @@ pub fn all_checkpoints(
     };
     let mut sources = Vec::new();
     for (_, path) in checkpoint::list(&run)? {
-        match Reader::open(&path).and_then(|mut reader| reader.verify()).and_then(|()| own(&path)) {
+        match checkpoint::verify_model(&path).and_then(|()| own(&path)) {
             Ok(()) => sources.push(Source::Checkpoint(path)),
             Err(error) => left_out(&path, &error),
         }
@@ -239,7 +240,9 @@ fn open_data(
         return Ok(vec![OwnData { is_seen, ..part }]);
     }
     let Some(run) = source.run() else { return Ok(Vec::new()) };
-    let recipe = load(&run.join(dir::RECIPE), &Overrides::default())?.recipe;
+    let file = run.join(dir::RECIPE);
+    regular::refuse_link(&file).with_context(|| format!("could not read `{}`", file.display()))?;
+    let recipe = load(&file, &Overrides::default())?.recipe;
     let limits = Limits { block_size, vocab_size };
     let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache, progress)?;
     check_contents(source, &recipe.data, &sets)?;

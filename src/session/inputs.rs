@@ -7,6 +7,7 @@ use super::measured::Tasks;
 pub use super::relative::relative;
 use super::start::Start;
 pub use super::unusable::{InputError, InputErrors};
+use crate::data::vocabulary::{Origin, origin_of};
 use crate::data::{
     self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, mixture, vocabulary,
 };
@@ -18,8 +19,8 @@ use crate::recipe::{DataConfig, DataDigests, Diagnostics, Resolved};
 use crate::run::RunError;
 use crate::run::record::TrainedBefore;
 use crate::train::Rows;
-use std::collections::HashSet;
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 /// Training and validation data.
 pub struct Data {
@@ -37,8 +38,8 @@ pub struct Data {
     pub digests: DataDigests,
     /// The digest of the training data with the part that is validated on, where that is cut off.
     uncut: Option<String>,
-    /// Digests of the texts that training data were prepared from.
-    prepared_from: HashSet<String>,
+    /// What the training and the validation data were prepared from, where both are named.
+    origins: [HashMap<PathBuf, Origin>; 2],
     /// What the run begins from.
     pub start: Start,
     /// What the tokens stand for.
@@ -241,8 +242,12 @@ impl Data {
         };
         let val_name = val_name.map(str::to_owned);
         let (start, tasks) = (Start::Random, Tasks::default());
-        let prepared_from = vocabulary::prepared_from(&config.train);
-        Ok(Self { train, prepared_from, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
+        let origins = match val.is_some() && config.val_fraction.is_none() {
+            true => [&config.train[..], &config.val[..]].map(vocabulary::origins),
+            // the part that is split off has no token in common with the rest
+            false => Default::default(),
+        };
+        Ok(Self { train, origins, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
     }
 
     /// Checks that all that was read came from the files as they were when they were opened. With `contents`, files
@@ -321,6 +326,11 @@ impl Data {
 
     /// What lints compare.
     pub fn shards(&self) -> Shards {
+        let [of_train, of_val] = &self.origins;
+        let texts = |is_wanted: fn(&Origin) -> bool| -> HashSet<String> {
+            let wanted = of_train.values().filter(|origin| is_wanted(origin));
+            wanted.flat_map(|origin| origin.texts.iter().cloned()).collect()
+        };
         let shard = |info: &ShardInfo| {
             // generated texts of one seed begin alike, whatever their length
             let content = match info.format {
@@ -328,7 +338,9 @@ impl Data {
                 _ => info.digest.to_string(),
             };
             let largest = info.range.and_then(|(_, largest)| usize::try_from(largest).ok());
-            Shard { name: relative(&info.name), content, largest }
+            let origin = info.path.as_ref().and_then(|path| origin_of(path, of_val));
+            let texts = origin.map(|origin| origin.texts.clone()).unwrap_or_default();
+            Shard { name: relative(&info.name), content, texts, largest }
         };
         let shards = |set: &Dataset| set.shards().map(shard).collect();
         let mut train: Vec<Shard> = shards(&self.train);
@@ -341,8 +353,12 @@ impl Data {
             }
         }
         let val_is_seen = self.trained_before(self.start.trained_on()) == Some(TrainedBefore::ValidationData);
-        let prepared_from = self.prepared_from.clone();
-        Shards { train, prepared_from, val, val_is_seen, skipped: self.tasks.skipped.clone() }
+        let prepared_from = texts(|origin| origin.is_all);
+        let prepared_whole = texts(|origin| origin.is_all && !origin.is_split);
+        let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);
+        let cut = cut.map(|task| (task.name.clone(), task.cut.contexts, task.examples.len())).collect();
+        let skipped = self.tasks.skipped.clone();
+        Shards { train, prepared_from, prepared_whole, val, val_is_seen, skipped, cut }
     }
 }
 

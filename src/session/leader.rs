@@ -48,6 +48,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     measured::check_tasks(job.dir.path(), record.as_ref(), job.data)?;
     meaning::check(job.dir.path(), record.as_ref(), job.data)?;
     job.chosen = keep_choices(&mut job.plan, job.resolved, job.data, record.as_ref(), start.as_ref())?;
+    job.call.tell_of_another(job.dir.path());
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
     job.prediction = predict(job.call, job.resolved, &job.plan, &peak);
     announce(

@@ -17,6 +17,7 @@ use crate::report::own::{forget_recipe, is_own, note_recipe};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 impl Call<'_> {
@@ -195,10 +196,13 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
     record.hash = hash.to_owned();
     record.digests.extend(data.digests.by_name());
     let recipe = run.join(dir::RECIPE);
-    // what is no text is no recipe either
-    let text = String::from_utf8_lossy(&regular::read(&recipe)?).into_owned();
+    // what is no text, or is too large, is no recipe either
+    let text = match regular::read_within(&recipe, regular::RECIPE) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => String::new(),
+        read => String::from_utf8_lossy(&read?).into_owned(),
+    };
     if text != toml && is_own(run, &text, &record) != Some(true) {
-        write_own(&RunDir::open(run)?, toml)?;
+        write_own(&RunDir::open(run, call.runs_dir)?, toml)?;
         call.audience.tell(Event::RecipeRestored { recipe: &recipe });
     }
     Ok(())

@@ -27,7 +27,7 @@ pub(super) fn rehearse(
     if let Standing::Live { holder, .. } = standing {
         return Err(RunError::Locked { path: run.to_owned(), holder }.into());
     }
-    RunDir::check_usable(run, call.fresh)?;
+    RunDir::check_usable(run, call.runs_dir, call.fresh)?;
     call.audience.result(run)?;
     let start = if call.fresh || standing == Standing::NotBegun {
         None

@@ -61,7 +61,7 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         if call.dry {
             return rehearse(call, resolved, data, (&run, hash), plan);
         }
-        let dir = RunDir::open(&run)?;
+        let dir = RunDir::open(&run, call.runs_dir)?;
         call.audience.result(&run)?;
         leader::train(Job::new(call, (resolved, data), (dir, hash), plan).overriding(&overrides))
     };
@@ -102,6 +102,7 @@ fn load(
     overrides: &Overrides,
 ) -> anyhow::Result<(Resolved, Resolved)> {
     let file = run.join(dir::RECIPE);
+    regular::refuse_link(&file).with_context(|| format!("could not read `{}`", file.display()))?;
     let original = recipe::load(&file, &Overrides::default())?;
     let resolved = recipe::load(&file, overrides)?;
     supported::check(&resolved, call.audience)?;

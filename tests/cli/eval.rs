@@ -159,6 +159,10 @@ fn results_are_appended_to_the_run_and_compared() {
     let mut after = essence(&run);
     assert!(after.remove("eval.csv").is_some());
     assert!(after == before, "what the run has written is as it was");
+    // a model does without the optimizer's state
+    std::fs::remove_file(run.join("checkpoints/step-00000004/optimizer.safetensors")).expect("removed");
+    let again = eval(&lab, [shown(&run), "--all-checkpoints", "--format", "csv"]);
+    assert_eq!(again.expect(0).stdout.lines().count(), lines.len(), "{}", again.stderr);
     let compared = lab.run([
         "compare",
         shown(&run),

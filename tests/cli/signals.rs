@@ -313,6 +313,32 @@ fn a_terminal_that_closes_ends_a_run_after_a_checkpoint_unless_nohup_protects_it
 }
 
 #[test]
+fn a_reader_that_does_not_read_keeps_no_run_from_ending_after_a_checkpoint() {
+    for format in [&["--verbose"][..], &["--log-format", "json"]] {
+        let lab = Lab::new();
+        let many = ["schedule.max_steps=1000000", "eval.every=1"];
+        // both pipes are read at the end alone
+        let mut live =
+            lab.start(tiny("runs", &many).iter().map(String::as_str).chain(format.iter().copied()));
+        let run = lab.only_run("runs");
+        let mut known = 0;
+        wait("a pipe that is full", || {
+            let before =
+                std::mem::replace(&mut known, fs::read(run.join("val.csv")).map_or(0, |log| log.len()));
+            std::thread::sleep(Duration::from_secs(1));
+            known > 1000 && before == known
+        });
+        live.signal("TERM");
+        wait("the end", || live.is_over());
+        live.end().expect(143);
+        let at = record(&run);
+        assert_eq!(at["status"], "interrupted");
+        let step = at["steps_done"].as_u64().expect("a number");
+        assert_eq!(checkpoints(&run).last(), Some(&format!("step-{step:08}")));
+    }
+}
+
+#[test]
 fn a_checkpoint_that_is_asked_for_is_written_at_once_and_the_run_goes_on() {
     for background in ["checkpoint.background=false", "checkpoint.background=true"] {
         let lab = Lab::new();

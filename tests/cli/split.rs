@@ -109,6 +109,34 @@ fn a_validation_text_among_the_sources_of_prepared_shards_is_told_of() {
 }
 
 #[test]
+fn validation_shards_of_a_text_that_is_trained_on_are_told_of() {
+    let lab = Lab::new();
+    for (name, text) in
+        [("a", "so she sang, so he sang; so they sang of it all\n"), ("v", "of it all he sang\n")]
+    {
+        lab.write(&format!("{name}.txt"), text.repeat(80));
+    }
+    let prepare = |args: &[&str]| {
+        let usual = ["data", "prepare", "--tokenizer", "bytes", "--out"];
+        lab.run([&usual[..], args].concat()).expect(0);
+    };
+    prepare(&["whole", "a.txt"]);
+    prepare(&["split", "a.txt", "--val-fraction", "0.3"]);
+    prepare(&["other", "v.txt"]);
+    for (train, val, is_told) in [
+        ("a.txt", "whole/*.bin", true),
+        ("a.txt", "split/val-*.bin", true),
+        ("whole/*.bin", "split/val-*.bin", true),
+        ("split/train-*.bin", "split/val-*.bin", false),
+        ("a.txt", "other/*.bin", false),
+    ] {
+        let sets = [format!("data.train={train}"), format!("data.val={val}")];
+        let run = lab.train(&[&sets[0], &sets[1]]);
+        assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{train} {val}");
+    }
+}
+
+#[test]
 fn what_makes_no_split_is_refused_at_its_key() {
     let lab = Lab::new();
     for (sets, parts) in [

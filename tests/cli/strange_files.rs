@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use support::{Ended, Lab, checkpoints, record, results, tiny, wait};
+use support::{Ended, Lab, checkpoints, everything, record, results, tiny, wait};
 
 /// Runs a command that must not wait.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(lab: &Lab, args: impl IntoIterator<Item = S>) -> Ended {
@@ -186,6 +186,13 @@ fn a_run_shows_no_file_that_its_names_are_linked_to() {
             assert!(told.contains("symbolic link") || args[0] == "list", "{name}: {told}");
             assert!(!told.contains("secret") && !told.contains("41.5"), "{name}: {told}");
         }
+        let id = path.file_name().and_then(|id| id.to_str()).expect("an id");
+        let readers = [&["--resume", id][..], &["eval", id], &["sample", id, "--tokens", "2"]];
+        for args in readers.iter().filter(|_| name == "recipe.toml") {
+            let ended = run(&lab, args.iter().copied());
+            let told = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(!told.contains("secret"), "{args:?}: {told}");
+        }
         for events in fs::read_dir(lab.path("tb").join(path.file_name().expect("an id"))).expect("exported") {
             let events = fs::read(events.expect("an entry").path()).expect("an event file");
             assert!(!events.windows(6).any(|part| part == b"secret"), "{name}");
@@ -219,6 +226,56 @@ fn a_directory_that_holds_another_run_is_neither_finished_nor_started_over() {
             let args = tiny("others", &[]).into_iter().chain(more.iter().map(|one| (*one).to_owned()));
             run(&lab, args).expect(1).says(&["is a link of another user"]);
             assert!(fs::read(first.join("run.json")).expect("a record") == before, "{more:?}");
+        }
+    }
+}
+
+#[test]
+fn whose_a_run_is_that_another_user_has_made_is_said() {
+    let lab = Lab::new();
+    let path = lab.train(&[]);
+    let again = || run(&lab, tiny("runs", &[])).expect(0).stderr.clone();
+    assert!(!again().contains("another user"), "{}", again());
+    // only root can give a directory away
+    if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+        assert!(again().contains("belongs to another user (12345)"), "{}", again());
+        let rest = run(&lab, tiny("runs", &["--dry-run"]));
+        assert_ne!(rest.code, Some(101), "{}", rest.stderr);
+    }
+}
+
+#[test]
+fn a_recipe_of_a_run_that_only_claims_to_be_large_is_written_again() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    let recipe = path.join("recipe.toml");
+    let own = fs::read(&recipe).expect("a recipe");
+    let file = fs::OpenOptions::new().write(true).open(&recipe).expect("open");
+    file.set_len(3 << 30).expect("sparse");
+    run(&lab, tiny("runs", &[])).expect(0).says(&["recipe.toml"]);
+    assert!(fs::read(&recipe).expect("a recipe") == own);
+}
+
+#[test]
+fn no_run_goes_on_behind_a_link_of_another_user_on_the_way_to_it() {
+    let lab = Lab::new();
+    let path = killed(&lab, "private");
+    fs::create_dir(lab.path("shared")).expect("a directory");
+    let theirs = lab.path("shared/theirs");
+    symlink(lab.path("private"), &theirs).expect("a link");
+    // the recipe names data beside the directory of runs
+    symlink(lab.path("data"), lab.path("shared/data")).expect("a link");
+    // only root can give a link away
+    if std::os::unix::fs::lchown(&theirs, Some(12345), None).is_ok() {
+        let before = everything(&path);
+        let id = path.file_name().and_then(|id| id.to_str()).expect("an id");
+        let (whole, below) = (format!("shared/theirs/{id}"), format!("theirs/{id}"));
+        for args in [&["--resume", &whole][..], &["--resume", &below, "--runs-dir", "shared"]] {
+            for more in [&[][..], &["--dry-run"]] {
+                let refused = run(&lab, args.iter().chain(more));
+                refused.expect(1).says(&["theirs` is a link of another user: name what it leads to"]);
+                assert!(everything(&path) == before, "{args:?} {more:?}");
+            }
         }
     }
 }

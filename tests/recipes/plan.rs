@@ -40,6 +40,8 @@ fn nice() -> Recipes {
         runner::data::write_llmc(&recipes.path(&format!("{name}.bin")), tokens).expect("a shard");
     }
     std::fs::copy(recipes.path("train.bin"), recipes.path("copy.bin")).expect("a copy");
+    let long = format!(r#"{{"context": "{}", "endings": ["a", "b"], "label": 0}}"#, "word ".repeat(2000));
+    recipes.write("long.jsonl", long);
     recipes
 }
 
@@ -147,6 +149,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("unused-vocab", "--set model.vocab_size=2000"),
     ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),
     ("missing-task", "--set eval.hellaswag=none.jsonl --set eval.missing=skip"),
+    ("cut-task", "--set eval.tasks=long.jsonl --set model.vocab_size=50257"),
     ("emulated-precision", "--set compute.precision=bf16"),
     ("long-run", "--set schedule.max_steps=100000000000"),
 ];

@@ -493,6 +493,16 @@ fn what_runs_have_come_to_by_a_time_is_of_their_machine_and_their_own_steps() {
     rates(&lab, |i| json!({"device": "cpu", "simd": (["baseline", "avx512"][i])}));
     assert_eq!([tests(&lab, &by_time), tests(&lab, &by_step)], [Some(0), Some(1)]);
     assert!(text(&lab, &by_time).contains("loss was measured on machines that differ"));
+    // an engine that does not say which instructions it uses
+    let lab = Lab::new();
+    rates(
+        &lab,
+        |i| if i == 0 { json!({"device": "cpu"}) } else { json!({"device": "cpu", "simd": "avx512"}) },
+    );
+    assert_eq!(tests(&lab, &by_time), Some(1));
+    for args in [&[][..], &["--by", "tokens_per_s"], &["--by", "step_ms", "--metrics", "speedup,step_ms"]] {
+        assert!(!text(&lab, args).contains("machines that differ"), "{}", text(&lab, args));
+    }
     // the seconds of a branch are its own
     let lab = Lab::new();
     rates(&lab, |i| match i {
@@ -506,6 +516,72 @@ fn what_runs_have_come_to_by_a_time_is_of_their_machine_and_their_own_steps() {
     );
     let said = text(&lab, &by_seconds);
     assert!(said.contains("elapsed_s was measured from different steps on"), "{said}");
+}
+
+#[test]
+fn every_row_of_the_csv_says_what_else_there_is_to_know() {
+    let csv = |lab: &Lab, args: &[&str]| {
+        let said = lab.run([&["compare", "runs", "--format", "csv"][..], args].concat());
+        let lines: Vec<String> = said.expect(0).stdout.lines().map(str::to_owned).collect();
+        lines
+    };
+    let all_say = |lab: &Lab, args: &[&str], note: &str| {
+        let lines = csv(lab, args);
+        assert!(lines[1..].iter().all(|line| line.contains(note)), "{note}: {lines:#?}");
+    };
+    // one path, two texts
+    let lab = Lab::new();
+    let usual = || Fake::new("", 1, 1e-3, 3.0);
+    for seed in 1..=4u64 {
+        let digest = if seed < 3 { "a" } else { "b" }.repeat(64);
+        let extra = json!({"digests": {"train": digest}});
+        Fake { extra, id: format!("fake-{seed}"), seed, ..usual() }.write(&lab.path("runs"));
+    }
+    all_say(
+        &lab,
+        &["--metrics", "val_loss"],
+        "data.train names the same path as that of others and other contents",
+    );
+    let lines = csv(&lab, &[]);
+    assert!(lines[1].contains("(aaaaaaaaaaaa)") && lines[4].contains("(bbbbbbbbbbbb)"), "{lines:#?}");
+    // evaluations and checkpoints take time, and some settings memory
+    let lab = Lab::new();
+    for seed in 1..=2u64 {
+        let run = Fake { id: format!("fake-{seed}"), seed, ..usual() }.write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        let compute = ["[compute]\n", "[compute]\nrecompute = \"block\"\n"][seed as usize - 1];
+        let more = format!("{}\n[checkpoint]\nevery = {seed}\n", recipe.replace("[compute]\n", compute));
+        fs::write(run.join("recipe.toml"), more).expect("a recipe");
+    }
+    for note in ["runs differ in checkpoint.every", "runs differ in compute.recompute"] {
+        all_say(&lab, &[], note);
+        assert!(text(&lab, &[]).contains(note), "{}", text(&lab, &[]));
+    }
+    assert!(!text(&lab, &["--metrics", "val_loss"]).contains("checkpoint.every,"));
+}
+
+#[test]
+fn an_edited_run_counts_nowhere_and_hides_no_other() {
+    let lab = Lab::new();
+    let [usual, high] = ["optimizer.lr=1e-3", "optimizer.lr=1e-2"];
+    let mut runs = Vec::new();
+    for (lr, seed) in [(usual, "seed=1"), (usual, "seed=2"), (high, "seed=1"), (high, "seed=2")] {
+        runs.push(lab.train(&[lr, seed]));
+    }
+    let of_usual = || {
+        let found = json(&lab, &[]);
+        let groups = found["groups"].as_array().expect("groups").clone();
+        let of = |group: &&Value| group["label"].as_str().is_some_and(|label| label.contains("1e-3"));
+        groups.iter().find(of).unwrap_or_else(|| panic!("{groups:#?}"))["metrics"]["val_loss"].clone()
+    };
+    let before = of_usual();
+    assert_eq!(before["n"], 2, "{before}");
+    let recipe = runs[2].join("recipe.toml");
+    let own = fs::read_to_string(&recipe).expect("a recipe");
+    fs::write(&recipe, own.replace("lr = 0.01\n", "lr = 0.001\n")).expect("edited");
+    assert_eq!(of_usual(), before);
+    let said = text(&lab, &["--target", "val_loss=100"]);
+    assert!(said.contains("and is not what it was trained by: it is left out of means and tests"), "{said}");
 }
 
 #[test]

@@ -284,6 +284,41 @@ fn following_ends_at_an_interrupted_run_and_at_a_signal() {
 }
 
 #[test]
+fn what_a_run_is_exchanged_for_is_exported_to_nobody() {
+    let lab = Lab::new();
+    let on = ["sample.every=4", "sample.prompt=!"];
+    let private = lab.train_in("private", &on);
+    fs::write(private.join("samples.txt"), "=== step 4 ===\nsecret\n\n").expect("a sample");
+    let (live, gate) = lab.held(lab.command(tiny("runs", &on)), "csv.before_row:7");
+    gate.reached();
+    let run = lab.only_run("runs");
+    let mut follow = lab.launcher("sh");
+    follow.args(["-c", "exec \"$RUNNER\" export tiny --tensorboard tb --follow 2>said"]);
+    let mut follow = support::spawned(follow);
+    let target = target(&lab, &run);
+    wait("an event file", || events::shown_so_far(&target).is_some() || follow.is_over());
+    let away = lab.path("away").join(run.file_name().expect("a name"));
+    fs::create_dir(lab.path("away")).expect("a directory");
+    fs::rename(&run, &away).expect("moved");
+    symlink(&private, &run).expect("a link");
+    // only root can give a link away
+    if std::os::unix::fs::lchown(&run, Some(12345), None).is_ok() {
+        let said = || fs::read_to_string(lab.path("said")).expect("what it says");
+        wait("a look", || said().contains("is a link of another user") || follow.is_over());
+        assert!(said().contains("is a link of another user"), "{}", said());
+        assert!(!bytes(&target).windows(6).any(|part| part == b"secret"));
+    }
+    follow.kill();
+    // one's own link says where the run is now
+    fs::remove_file(&run).expect("removed");
+    symlink(away, &run).expect("a link");
+    gate.open();
+    live.end().expect(0);
+    export(&lab);
+    has_the_logs(&shown(&target), &run);
+}
+
+#[test]
 fn a_run_writes_its_own_event_file_which_an_export_finds_up_to_date() {
     let lab = Lab::new();
     let plain = lab.train_in("plain", &[]);

@@ -74,6 +74,10 @@ fn a_run_that_goes_on_records_what_it_goes_on_with() {
     assert!(sessions[0]["host"].is_string() && sessions[0]["device"] == "cpu", "{sessions:#}");
     let said = text(&lab, &[]);
     assert!(said.contains("part of it was trained with eval.every=6"), "{said}");
+    // of what cannot be read nobody knows what else there was
+    fs::write(run.join("recipe.toml"), "eval.every").expect("written");
+    let said = text(&lab, &[]);
+    assert!(!said.contains("part of it was trained"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::support;
 
 use browser::browser;
 use report_support::{Fake, sweep};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -41,6 +41,31 @@ fn elements(text: &str) -> Vec<String> {
     }
     assert!(open.is_empty(), "left open: {open:?}");
     names
+}
+
+#[test]
+fn a_picture_says_which_runs_its_means_leave_out() {
+    let lab = Lab::new();
+    for (i, status) in ["finished", "finished", "diverged", "diverged", "diverged"].iter().enumerate() {
+        let (seed, lr) = (i as u64 + 1, if i < 3 { 1e-3 } else { 3e-3 });
+        let speed = 1000.0 + i as f64;
+        // two kinds of machines train the first recipe
+        let extra = json!({"device": "cpu", "simd": (["avx2", "avx512"][i % 2])});
+        let fake =
+            Fake { status, tokens_per_s: speed, extra, ..Fake::new(&format!("fake-{i}"), seed, lr, 3.0) };
+        fake.write(&lab.path("runs"));
+    }
+    let losses = String::from_utf8(plot(&lab, "a.svg", &["--y", "loss"])).expect("UTF-8");
+    for label in ["1e-3 (n = 2 of 3)", "3e-3 (n = 2, none complete)"] {
+        assert!(losses.contains(label), "{label}: {losses}");
+    }
+    assert!(!losses.contains("different machines"), "{losses}");
+    let speeds = String::from_utf8(plot(&lab, "b.svg", &["--y", "tokens_per_s"])).expect("UTF-8");
+    assert!(
+        speeds.contains("no mean of tokens_per_s where seeds were trained on different machines"),
+        "{speeds}"
+    );
+    assert!(speeds.contains("tokens_per_s was measured on machines that differ"), "{speeds}");
 }
 
 #[test]

@@ -76,6 +76,21 @@ fn a_run_that_goes_back_is_told_from_where_it_goes_on_and_how_it_stands() {
 }
 
 #[test]
+fn a_run_that_is_removed_or_moved_ends_the_watch() {
+    let lab = Lab::new();
+    let (run, lock) = training(&lab, "fake-1");
+    let mut watch = lab.start(["watch", "fake-1"]);
+    assert!(watch.line().contains("fake-1: running"));
+    fs::rename(&run, lab.path("away")).expect("moved");
+    wait("the end", || watch.is_over());
+    let ended = watch.end();
+    ended.expect(1);
+    assert!(ended.stdout.contains("is not there any more"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("went back"), "{}", ended.stdout);
+    drop(lock);
+}
+
+#[test]
 fn an_interrupted_run_ends_the_watch_without_a_terminal() {
     let lab = Lab::new();
     let run = lab.crash("runs", &[], "csv.before_row:7");

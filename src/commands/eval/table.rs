@@ -5,7 +5,7 @@ use crate::report::export::{Cell, Column, Table, number};
 use crate::report::fit::Leaving;
 use crate::report::numbers::thousands;
 use crate::run::column::Unit;
-use crate::run::columns::{self, NAMED_SET};
+use crate::run::columns;
 use crate::session::evaluation::{Evaluated, LossOn, TaskScores};
 use crate::wording::noun_of;
 use serde_json::{Map, Value, json};
@@ -117,13 +117,12 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
 }
 
 /// The losses of all models by their names: the main one, then those on named sets.
-fn losses(evaluated: &[Evaluated]) -> Vec<(String, Vec<&LossOn>)> {
-    let main = evaluated.iter().filter_map(|one| one.loss.as_ref()).collect();
-    let mut named: BTreeMap<String, Vec<&LossOn>> = BTreeMap::new();
-    for (name, on) in evaluated.iter().flat_map(|one| &one.others) {
-        named.entry(format!("{NAMED_SET}{name}")).or_default().push(on);
+fn losses(evaluated: &[Evaluated]) -> BTreeMap<String, Vec<&LossOn>> {
+    let mut losses: BTreeMap<String, Vec<&LossOn>> = BTreeMap::new();
+    for (name, on) in evaluated.iter().flat_map(Evaluated::losses) {
+        losses.entry(name).or_default().push(on);
     }
-    [("val_loss".to_owned(), main)].into_iter().chain(named).collect()
+    losses
 }
 
 /// Why the losses of a name cannot be compared, if they cannot.

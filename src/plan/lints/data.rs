@@ -49,6 +49,25 @@ pub(super) fn missing_task(subject: &Subject) -> Remark {
     ))
 }
 
+/// Tasks with examples that lose their beginning.
+pub(super) fn cut_task(subject: &Subject) -> Remark {
+    let cut = &subject.shards?.cut;
+    let of_task = |(name, cut, all): &(String, usize, usize)| format!("{cut} of {all} examples of {name}");
+    let tasks: Vec<String> = cut.iter().map(of_task).collect();
+    (!tasks.is_empty()).then(|| {
+        let block_size = subject.recipe.model.block_size;
+        (
+            "model.block_size",
+            format!(
+                "{} are longer than the context of {block_size} tokens: they lose the beginning of their text",
+                tasks.join(" and ")
+            ),
+            "scores of other context lengths say nothing about them; a larger model.block_size has room for more"
+                .to_owned(),
+        )
+    })
+}
+
 /// Training data, or a source of a mixture, that are read too often.
 pub(super) fn epochs(subject: &Subject) -> Remark {
     let plan = subject.plan;

@@ -37,23 +37,30 @@ pub struct Shards {
     pub train: Vec<Shard>,
     /// Digests of the texts that training data were prepared from.
     pub prepared_from: HashSet<String>,
+    /// Those of them of which no part was set aside.
+    pub prepared_whole: HashSet<String>,
     /// Of the validation data.
     pub val: Vec<Shard>,
     /// Whether the weights that the run begins with were trained on the validation data.
     pub val_is_seen: bool,
     /// Files of tasks that are not there, and the run trains without, with their keys.
     pub skipped: Vec<(&'static str, PathBuf)>,
+    /// Tasks with examples that do not fit into the context: the name, how many, and of how many.
+    pub cut: Vec<(String, usize, usize)>,
 }
 
 impl Shards {
     /// The names of the shards of the validation data that are among those of the training data.
     #[must_use]
     pub fn shared(&self) -> Vec<&str> {
-        let trained_on = self.train.iter().map(|shard| shard.content.as_str());
-        let trained_on: HashSet<&str> =
-            trained_on.chain(self.prepared_from.iter().map(String::as_str)).collect();
-        let shared = self.val.iter().filter(|shard| trained_on.contains(shard.content.as_str()));
-        shared.map(|shard| shard.name.as_str()).collect()
+        let trained_on: HashSet<&String> = self.train.iter().map(|shard| &shard.content).collect();
+        let is_whole = |text: &String| trained_on.contains(text) || self.prepared_whole.contains(text);
+        let is_shared = |shard: &&Shard| {
+            trained_on.contains(&shard.content)
+                || self.prepared_from.contains(&shard.content)
+                || shard.texts.iter().any(is_whole)
+        };
+        self.val.iter().filter(is_shared).map(|shard| shard.name.as_str()).collect()
     }
 }
 
@@ -64,6 +71,8 @@ pub struct Shard {
     pub name: String,
     /// What two shards with common contents share: a digest, or the seed of a generated text.
     pub content: String,
+    /// Digests of the texts that it was prepared from, of a shard to validate on.
+    pub texts: HashSet<String>,
     /// The largest token, if there is one.
     pub largest: Option<usize>,
 }
@@ -112,6 +121,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::UnreadTokens => data::unread(subject),
         LintCode::UnusedVocab => data::vocab(subject),
         LintCode::MissingTask => data::missing_task(subject),
+        LintCode::CutTask => data::cut_task(subject),
         LintCode::SmallVal => data::small_validation(subject),
         LintCode::EmulatedPrecision => machine::precision(subject),
         LintCode::TightMemory => machine::memory(subject),

@@ -5,7 +5,8 @@ use super::super::groups::Group;
 use super::super::metrics::{Metric, metrics};
 use super::super::runs::Run;
 use super::super::sooner::{between, is_unknown, steps_apart, tokens_apart};
-use super::{listed, names};
+use super::{is_of_time, listed, names};
+use crate::recipe::keys::find;
 use crate::run::column::Aggregate;
 use crate::run::dir;
 use crate::wording::thousands;
@@ -73,6 +74,50 @@ pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
             listed(follows)
         )
     })
+}
+
+/// What a run does between its steps, in the seconds that it takes.
+const PAUSES: [&str; 11] = [
+    "eval.every",
+    "eval.batches",
+    "eval.tokens",
+    "eval.hellaswag",
+    "eval.tasks",
+    "checkpoint.every",
+    "checkpoint.keep_best",
+    "checkpoint.background",
+    "sample.every",
+    "sample.tokens",
+    "log.tensorboard",
+];
+/// What changes the speed and the memory of a step, and nothing that it computes.
+const WAYS: [&str; 1] = ["compute.recompute"];
+
+/// Which figures depend on settings that no recipe is told apart by, where these differ.
+pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
+    let value = |run: &Run, key: &str| run.value(key).or_else(|| find(key)?.default_json()).cloned();
+    let differs = |key: &&&str| {
+        let known = comparison.runs.iter().filter(|run| !run.recipe.is_empty());
+        let mut values = known.map(|run| value(run, key));
+        let first = values.next();
+        values.any(|value| Some(&value) != first.as_ref())
+    };
+    let is_of_time = is_of_time(comparison) || !comparison.targets.is_empty();
+    let pauses: Vec<String> =
+        PAUSES.iter().filter(|_| is_of_time).filter(differs).map(ToString::to_string).collect();
+    let ways: Vec<String> = WAYS.iter().filter(differs).map(ToString::to_string).collect();
+    let mut parts = Vec::new();
+    if !pauses.is_empty() {
+        parts.push(format!(
+            "seconds include evaluations, checkpoints and samples, and runs differ in {}, so equal trainings can take \
+             different times",
+            listed(pauses)
+        ));
+    }
+    if !ways.is_empty() {
+        parts.push(format!("runs differ in {}, which changes their speed and memory alone", listed(ways)));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// Whether the best loss of a batch is shown of runs that have other batches or other numbers of them.

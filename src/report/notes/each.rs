@@ -1,17 +1,59 @@
 //! What a reader should know about each run by itself: for formats that have a place beside it, and for whom sentences
 //! about several runs are hard to take apart.
 
+use super::super::basis::Basis;
 use super::super::compare::Comparison;
+use super::super::footing::Footing;
 use super::super::runs::Run;
-use super::{BEGAN_WITH_WEIGHTS, measured, name, took_a_state};
+use super::{
+    BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, cadence, changed_between, measured, name,
+    took_a_state,
+};
 use crate::recipe::keys::INIT_FROM;
 use crate::run::RunStatus;
 use crate::run::record::TrainedBefore;
 use crate::wording::{count, thousands};
+use std::collections::HashSet;
 
 /// The notes on each run, in the order of the runs, one phrase each.
 pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
     let mut notes: Vec<Vec<String>> = comparison.runs.iter().map(|run| of_run(comparison, run)).collect();
+    let mut add = |runs: &[&Run], note: &str| {
+        let of: HashSet<*const Run> = runs.iter().map(|&run| std::ptr::from_ref(run)).collect();
+        let all = comparison.runs.iter().zip(&mut notes);
+        let noted = all.filter(|(run, _)| of.contains(&std::ptr::from_ref(*run)));
+        noted.for_each(|(_, notes)| notes.push(note.to_owned()));
+    };
+    for (key, by_contents) in changed_between(comparison) {
+        for (digest, of) in by_contents {
+            let digest = digest.get(..12).unwrap_or(&digest);
+            add(&of, &format!("{key} names the same path as that of others and other contents ({digest})"));
+        }
+    }
+    for (metric, by_word) in measured::by_precision(comparison) {
+        for (word, of) in by_word {
+            add(&of, &format!("{} was evaluated in {word}, and that of others was not", metric.name));
+        }
+    }
+    // of the one that is judged by, the column `set` says it
+    let others = Footing::mixed(&comparison.runs, &comparison.asked).into_iter();
+    for (metric, footing) in others.filter(|(metric, _)| !metric.is_of_column(comparison.judge())) {
+        for set in 0..footing.count() {
+            let of = comparison.runs.iter().zip(&footing.sets).filter(|(_, of)| **of == Some(set));
+            let (count, how) = (footing.count(), Basis::differently(&footing.differing));
+            let note = format!("{} was measured {how}: it is of set {} of {count}", metric.name, set + 1);
+            add(&of.map(|(run, _)| run).collect::<Vec<_>>(), &note);
+        }
+    }
+    // what holds for all of them
+    let all: Vec<&Run> = comparison.runs.iter().collect();
+    let common = [
+        measured::under_dropout(comparison),
+        cadence::cadences(comparison),
+        cadence::best_batches(comparison),
+        cadence::pauses(comparison),
+    ];
+    common.into_iter().flatten().for_each(|note| add(&all, &note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {
         let counted = name(&comparison.runs, &comparison.runs[counted]);
         notes[copy].push(format!("it has the recipe and the seed of {counted}: no further seed"));
@@ -25,10 +67,13 @@ fn of_run(comparison: &Comparison, run: &Run) -> Vec<String> {
     let facts = &run.facts;
     add(facts.trains_on_validation, measured::TRAINS_ON_VALIDATION);
     add(measured::is_of_seen(comparison, run), measured::OF_SEEN);
+    for metric in measured::of_losses(comparison).filter(|metric| measured::is_beside(run, metric)) {
+        add(true, &format!("{} {}", metric.name, measured::BESIDE));
+    }
     add(facts.trained_before == Some(TrainedBefore::ValidationData), measured::SEEN_BEFORE);
     add(facts.trained_before == Some(TrainedBefore::OtherData), measured::PERHAPS_SEEN);
     add(run.value(INIT_FROM).is_some() && !took_a_state(run), BEGAN_WITH_WEIGHTS);
-    add(took_a_state(run), "branched off another run, whose steps and tokens count and whose seconds do not");
+    add(took_a_state(run), BRANCHED_OFF);
     add(measured::is_above_peak(run), measured::ABOVE_PEAK);
     let skipped = run.results.get("skipped_steps").filter(|skipped| *skipped > 0.0);
     notes.extend(skipped.map(|skipped| {
@@ -43,8 +88,6 @@ fn of_run(comparison: &Comparison, run: &Run) -> Vec<String> {
     }
     let early =
         comparison.targets.iter().filter(|target| run.results.before_first().contains(&target.name()));
-    notes.extend(early.map(|target| {
-        format!("{} by the first evaluation, so it was reached there or before", target.shown())
-    }));
+    notes.extend(early.map(|target| format!("{} {BY_FIRST_EVALUATION}", target.shown())));
     notes
 }

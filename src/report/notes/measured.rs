@@ -31,6 +31,8 @@ pub(super) const PERHAPS_SEEN: &str = "the weights that it began with were train
                                        validation data may be among those";
 pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate was measured too low";
 
+pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the last evaluation in eval.csv";
+
 /// Which runs may be compared by a metric that was asked for beside the judged ones, where not all may.
 pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
@@ -114,29 +116,30 @@ pub(super) fn vague(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// The figures that follow from a loss, where that is shown beside them.
+pub(super) fn of_losses(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
+    let asked = |columns: &'static [&str]| {
+        comparison.asked.iter().filter(move |metric| columns.contains(&metric.column.as_str()))
+    };
+    let has_loss = asked(&[VAL_LOSS]).next().is_some();
+    asked(&["perplexity", BITS_PER_BYTE]).filter(move |_| has_loss)
+}
+
+/// Whether such a figure of a run is of other data than the loss beside it.
+pub(super) fn is_beside(run: &Run, metric: &Metric) -> bool {
+    let basis = run.results.basis(&metric.name);
+    basis.is_some_and(|basis| basis.is_of_other_data(run)) && run.results.get(VAL_LOSS).is_some()
+}
+
 /// Which figures that follow from a loss are of other data than the loss beside them.
 pub(super) fn beside_other_data(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
-    let asked = |columns: &[&str]| {
-        let columns: Vec<String> = columns.iter().map(|column| (*column).to_owned()).collect();
-        comparison.asked.iter().filter(move |metric| columns.contains(&metric.column))
+    let note = |metric: &Metric| {
+        let beside: Vec<&Run> = runs.iter().filter(|run| is_beside(run, metric)).collect();
+        (!beside.is_empty())
+            .then(|| format!("{} of {} {BESIDE}", metric.name, names(runs, beside.into_iter())))
     };
-    let mut notes = Vec::new();
-    for metric in asked(&["perplexity", BITS_PER_BYTE]).filter(|_| asked(&[VAL_LOSS]).next().is_some()) {
-        let is_beside = |run: &&Run| {
-            let basis = run.results.basis(&metric.name);
-            basis.is_some_and(|basis| basis.is_of_other_data(run)) && run.results.get(VAL_LOSS).is_some()
-        };
-        let beside: Vec<&Run> = runs.iter().filter(is_beside).collect();
-        if !beside.is_empty() {
-            notes.push(format!(
-                "{} of {} is of other data than {VAL_LOSS}: of those of the last evaluation in eval.csv",
-                metric.name,
-                names(runs, beside.into_iter())
-            ));
-        }
-    }
-    notes
+    of_losses(comparison).filter_map(note).collect()
 }
 
 /// Which finished runs were last measured before their end, and at which step.
@@ -180,10 +183,11 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Which metrics runs were evaluated by with operands that were rounded to different precisions.
-pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
+/// The metrics by which runs were evaluated with operands that were rounded to different precisions, with the runs of
+/// each precision.
+pub(super) fn by_precision(comparison: &Comparison) -> Vec<(&Metric, BTreeMap<&str, Vec<&Run>>)> {
     let runs = &comparison.runs;
-    let mut notes = Vec::new();
+    let mut found = Vec::new();
     let mut said: Vec<&Metric> = Vec::new();
     let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
     for metric in judged.chain(&comparison.asked) {
@@ -191,25 +195,30 @@ pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
             continue;
         }
         said.push(metric);
-        let mut of: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
+        let mut of: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
         for run in runs.iter().filter(|run| run.results.get(&metric.name).is_some()) {
             // evaluations between steps are as precise as these
             let own = || run.value(PRECISION).and_then(|word| word.as_str());
             let precision = run.results.precision(&metric.name).or_else(own);
-            of.entry(precision.unwrap_or("unknown").to_owned()).or_default().push(run);
+            of.entry(precision.unwrap_or("unknown")).or_default().push(run);
         }
         let is_asked = runs.iter().any(|run| run.results.precision(&metric.name).is_some());
         if is_asked && of.len() > 1 {
-            let sets =
-                of.into_iter().map(|(word, of)| format!("in {word} of {}", names(runs, of.into_iter())));
-            notes.push(format!(
-                "{} was evaluated {}, whose rounding differs",
-                metric.name,
-                listed(sets.collect())
-            ));
+            found.push((metric, of));
         }
     }
-    notes
+    found
+}
+
+pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
+    let note = |(metric, of): (&Metric, BTreeMap<&str, Vec<&Run>>)| {
+        let of_word = |(word, of): (&str, Vec<&Run>)| {
+            format!("in {word} of {}", names(&comparison.runs, of.into_iter()))
+        };
+        let sets = of.into_iter().map(of_word).collect();
+        format!("{} was evaluated {}, whose rounding differs", metric.name, listed(sets))
+    };
+    by_precision(comparison).into_iter().map(note).collect()
 }
 
 /// Whether a loss of training is compared of runs that drop unequal shares of activations.

@@ -19,6 +19,10 @@ use std::collections::BTreeMap;
 const BEGAN_WITH_WEIGHTS: &str =
     "began with weights that were trained before, and the steps, tokens and seconds of that count nowhere";
 
+const BRANCHED_OFF: &str = "branched off another run, whose steps count and whose seconds do not";
+
+const BY_FIRST_EVALUATION: &str = "by the first evaluation, so it was reached there or before";
+
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
 
@@ -46,6 +50,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(cadence::overlaps(comparison));
     notes.extend(cadence::best_of_some(comparison));
     notes.extend(cadence::best_batches(comparison));
+    notes.extend(cadence::pauses(comparison));
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));
     notes.extend(seconds_of_branches(comparison));
@@ -62,12 +67,16 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Which files were changed between runs: their paths, by which runs are labelled, are the same, the contents are not.
-fn changed_contents(comparison: &Comparison) -> Vec<String> {
+/// The runs that name one path by a key, by the digest of what they found there.
+type ByContents<'a> = BTreeMap<String, Vec<&'a Run>>;
+
+/// Which files were changed between runs, by their keys: their paths, by which runs are labelled, are the same, the
+/// contents are not.
+fn changed_between(comparison: &Comparison) -> Vec<(&str, ByContents<'_>)> {
     let runs = &comparison.runs;
-    let mut notes = Vec::new();
+    let mut changed = Vec::new();
     for key in &comparison.differences.differing {
-        let mut by_path: BTreeMap<_, BTreeMap<String, Vec<&Run>>> = BTreeMap::new();
+        let mut by_path: BTreeMap<_, ByContents> = BTreeMap::new();
         for run in runs {
             if let (Some(path), Some(contents)) = (run.value(key), digest(run, key)) {
                 // which part or which set of the files it is of
@@ -77,15 +86,21 @@ fn changed_contents(comparison: &Comparison) -> Vec<String> {
                 of_path.entry(contents.clone()).or_default().push(run);
             }
         }
-        for of_path in by_path.into_values().filter(|of_path| of_path.len() > 1) {
-            let sets = of_path.into_values().map(|of| format!("({})", names(runs, of.into_iter())));
-            notes.push(format!(
-                "{key} names the same path and other contents in {}: it was changed between them, or is another file",
-                listed(sets.collect())
-            ));
-        }
+        let several = by_path.into_values().filter(|of_path| of_path.len() > 1);
+        changed.extend(several.map(|of_path| (key.as_str(), of_path)));
     }
-    notes
+    changed
+}
+
+fn changed_contents(comparison: &Comparison) -> Vec<String> {
+    let note = |(key, of_path): (&str, ByContents)| {
+        let sets = of_path.into_values().map(|of| format!("({})", names(&comparison.runs, of.into_iter())));
+        format!(
+            "{key} names the same path and other contents in {}: it was changed between them, or is another file",
+            listed(sets.collect())
+        )
+    };
+    changed_between(comparison).into_iter().map(note).collect()
 }
 
 fn copies(comparison: &Comparison) -> Vec<String> {
@@ -158,24 +173,23 @@ fn skipped(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Which runs lack the seconds of what they branched off, where seconds decide something.
-fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
-    let runs = &comparison.runs;
+/// Whether seconds are shown or decide something.
+fn is_of_time(comparison: &Comparison) -> bool {
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    // the usual table has seconds
-    let is_of_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)
+    // the usual table has them
+    comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)
         || comparison.asked.is_empty() && comparison.targets.is_empty()
         || judged
             .chain(&comparison.asked)
-            .any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds);
+            .any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds)
+}
+
+/// Which runs lack the seconds of what they branched off, where seconds decide something.
+fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
     let branched = || runs.iter().filter(|run| took_a_state(run));
-    let is_some = is_of_time && branched().next().is_some() && runs.len() > 1;
-    is_some.then(|| {
-        format!(
-            "{}: branched off another run, whose steps count and whose seconds do not",
-            names(runs, branched())
-        )
-    })
+    let is_some = is_of_time(comparison) && branched().next().is_some() && runs.len() > 1;
+    is_some.then(|| format!("{}: {BRANCHED_OFF}", names(runs, branched())))
 }
 
 /// Which runs did not reach a target, and of which it is not known exactly.
@@ -202,10 +216,7 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         let target_name = target.name();
         let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));
         if early().next().is_some() {
-            notes.push(format!(
-                "{}: {shown} by the first evaluation, so it was reached there or before",
-                names(runs, early())
-            ));
+            notes.push(format!("{}: {shown} {BY_FIRST_EVALUATION}", names(runs, early())));
         }
         if target.best.log == dir::TRAIN_CSV {
             notes.push(format!(

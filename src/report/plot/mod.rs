@@ -13,8 +13,9 @@ pub mod scene;
 pub mod svg;
 
 use super::axis::Axis;
-use super::basis::Basis;
+use super::basis::{Basis, is_speed};
 use super::compare::Comparison;
+use super::footing::Footing;
 use super::groups::Group;
 use super::legend::Legend;
 use super::runs::Run;
@@ -24,6 +25,7 @@ use curve::{Curve, average, read, read_val, smooth, usual_window};
 use palette::{Look, looks};
 pub use quantity::{Quantity, further, quantities};
 use rayon::prelude::*;
+use std::path::PathBuf;
 
 /// What is plotted.
 #[derive(Debug, Clone)]
@@ -59,6 +61,8 @@ pub struct Series {
     pub window: Option<(usize, usize)>,
     /// Whether the runs were evaluated on different data, so that their evaluations have no mean.
     is_mixed: bool,
+    /// Whether the runs were trained on different machines, so that their speeds have no mean.
+    is_apart: bool,
 }
 
 /// A panel: its quantity and a series for every entry of the legend.
@@ -141,15 +145,27 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     if is_mixed {
         marks.clear();
     }
+    let speed = quantity.metric(&[]).filter(is_speed);
+    let is_apart = speed.is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), &metric)));
+    if is_apart {
+        lines.clear();
+    }
     let (drawn, evaluated) = (lines.len(), marks.len());
     let (line, mut band) = average(&lines);
     let (marks, spread) = average(&marks);
     if quantity.is_evaluated {
         band = spread;
-        return Series { line: marks.clone(), band: several(band, evaluated), marks, window: None, is_mixed };
+        return Series {
+            line: marks.clone(),
+            band: several(band, evaluated),
+            marks,
+            window: None,
+            is_mixed,
+            is_apart,
+        };
     }
     let window = windows.iter().copied().min().zip(windows.iter().copied().max());
-    Series { line, band: several(band, drawn), marks, window, is_mixed }
+    Series { line, band: several(band, drawn), marks, window, is_mixed, is_apart }
 }
 
 /// The targets that a panel shows: those of its column, or of the one that is marked beside it.
@@ -198,9 +214,13 @@ pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Le
         groups.iter().map(|group| group.counted().map(|i| &runs[i]).collect()).collect();
     let mut legend = Legend::new(&lines, &keys);
     for (label, group) in legend.labels.iter_mut().zip(groups) {
-        match plotted(group, runs).len() {
-            1 => {}
-            n => *label += &format!(" (n = {n})"),
+        let (drawn, all) = (plotted(group, runs), group.counted().count());
+        let n = drawn.len();
+        match drawn.iter().any(|run| run.complete) {
+            _ if all == 1 => {}
+            true if n < all => *label += &format!(" (n = {n} of {all})"),
+            true => *label += &format!(" (n = {n})"),
+            false => *label += &format!(" (n = {n}, none complete)"),
         }
     }
     legend
@@ -229,17 +249,29 @@ fn note(panels: &[Panel], comparison: &Comparison) -> String {
     if panels.iter().any(|panel| !panel.levels.is_empty()) {
         parts.push("dashed: target".to_owned());
     }
-    if comparison.footing().is_mixed() {
-        let sets = comparison.footing().count();
-        let judge = comparison.judge();
-        let name = judge.target.as_ref().map_or(&judge.name, |target| &target.column);
-        let differently = Basis::differently(&comparison.footing().differing);
-        parts.push(format!("{name} was measured {differently}: {sets} sets of runs"));
+    let judge = comparison.judge();
+    let apart = |name: &str, footing: &Footing| {
+        let (sets, differently) = (footing.count(), Basis::differently(&footing.differing));
+        footing.is_mixed().then(|| format!("{name} was measured {differently}: {sets} sets of runs"))
+    };
+    let judged = judge.target.as_ref().map_or(&judge.name, |target| &target.column);
+    parts.extend(apart(judged, comparison.footing()));
+    let paths: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
+    for metric in panels.iter().filter_map(|panel| panel.quantity.metric(&paths)) {
+        let footing = Footing::new(&comparison.runs, &metric);
+        // a curve shows at which step each value is
+        if !metric.is_of_column(judge) && !Basis::is_of_steps(&footing.differing) {
+            parts.extend(apart(&metric.column, &footing));
+        }
     }
     for panel in panels {
         let is_mixed = panel.series.iter().any(|series| series.is_mixed);
         if let Some(column) = panel.quantity.marks().filter(|_| is_mixed) {
             parts.push(format!("no mean of {column} where seeds were evaluated on different data"));
+        }
+        if panel.series.iter().any(|series| series.is_apart) {
+            let column = &panel.quantity.name;
+            parts.push(format!("no mean of {column} where seeds were trained on different machines"));
         }
     }
     parts.join("; ")

@@ -1,6 +1,6 @@
 //! What a panel shows: the curves of the table of columns, and further columns of `val.csv` by name.
 
-use crate::report::metrics::has_column;
+use crate::report::metrics::{self, Metric, has_column, metrics};
 use crate::run::column::{Column, Curve};
 use crate::run::{columns, dir};
 use std::path::PathBuf;
@@ -50,6 +50,15 @@ impl Quantity {
             is_smoothed: false,
             marks_beside: None,
         }
+    }
+
+    /// The metric that says what its values were measured on: of the table of columns, or of a further column of the
+    /// `val.csv` of one of these runs.
+    #[must_use]
+    pub fn metric(&self, runs: &[PathBuf]) -> Option<Metric> {
+        let log = if self.is_evaluated { dir::VAL_CSV } else { dir::TRAIN_CSV };
+        let known = metrics().iter().find(|metric| metric.is_of(log, &self.name)).cloned();
+        known.or_else(|| metrics::further(runs, &self.name))
     }
 
     /// The column of `val.csv` that is drawn as marks, if any.

@@ -1,0 +1,78 @@
+//! Bases are of single runs. What is on record of several decides which of them allow a comparison.
+
+use super::{Basis, Fact, MACHINE, MAIN, PEAK, When};
+use std::collections::{HashMap, HashSet};
+
+impl Basis {
+    /// Bases such that equal ones allow a comparison. Where a record of an earlier version says less, no more is asked
+    /// of runs on the same sets. A value of the end that is of the best checkpoint, too, goes with those of best ones,
+    /// unless others of the same data are of an end that is not. What is alike stays as it is.
+    #[must_use]
+    pub fn settled(mut bases: Vec<Self>) -> Vec<Self> {
+        if Self::alike(&bases) {
+            return bases;
+        }
+        settle_peaks(&mut bases);
+        settle_simd(&mut bases);
+        let is_coarse = |basis: &&Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
+        let coarse: HashSet<Vec<Fact>> =
+            bases.iter().filter(is_coarse).map(|basis| basis.facts.clone()).collect();
+        for basis in &mut bases {
+            if let Some(of_all) = basis.of_all_sets.take().filter(|of_all| coarse.contains(of_all)) {
+                basis.facts = of_all;
+            }
+        }
+        let with = |when: When| {
+            let of = bases.iter().filter(|basis| basis.when == when && !basis.is_open);
+            of.map(|basis| basis.facts.clone()).collect::<HashSet<_>>()
+        };
+        let (best, at_end) = (with(When::Best), with(When::Now));
+        for basis in &mut bases {
+            if basis.when == When::BestAtEnd {
+                let is_best = best.contains(&basis.facts) && !at_end.contains(&basis.facts);
+                basis.when = if is_best { When::Best } else { When::Now };
+            }
+            basis.is_open = false;
+        }
+        bases
+    }
+}
+
+/// Peak rates that differ by less than this, relatively, are one: each is measured.
+const SAME_PEAK: f64 = 0.02;
+
+/// Makes facts of peak rates, such that those of nearly the same rate are equal.
+fn settle_peaks(bases: &mut [Basis]) {
+    let mut peaks: Vec<u64> = bases.iter().filter_map(|basis| basis.peak).collect();
+    peaks.sort_unstable_by(|a, b| b.cmp(a));
+    let mut known: Vec<u64> = Vec::new();
+    for peak in peaks {
+        if known.last().is_none_or(|last| (peak as f64) < (1.0 - SAME_PEAK) * *last as f64) {
+            known.push(peak);
+        }
+    }
+    for basis in bases {
+        let Some(peak) = basis.peak.take() else { continue };
+        let of = known.iter().rev().find(|known| **known >= peak);
+        basis.facts.push((PEAK, of.map(u64::to_string)));
+    }
+}
+
+/// Makes facts of vector instructions, where those of runs on one processor differ. An engine that does not say
+/// which it uses has those of the machine.
+fn settle_simd(bases: &mut [Basis]) {
+    let mut known: HashMap<String, HashSet<String>> = HashMap::new();
+    let mut said = Vec::new();
+    for basis in bases {
+        let simd = basis.simd.take();
+        let machine = basis.facts.iter_mut().find(|(name, _)| *name == MACHINE);
+        if let (Some(simd), Some((_, Some(machine)))) = (simd, machine) {
+            known.entry(machine.clone()).or_default().insert(simd.clone());
+            said.push((machine, simd));
+        }
+    }
+    for (machine, simd) in said.into_iter().filter(|(machine, _)| known[machine.as_str()].len() > 1) {
+        machine.push(' ');
+        machine.push_str(&simd);
+    }
+}
