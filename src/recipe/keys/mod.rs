@@ -48,6 +48,8 @@ pub struct Key {
     pub on_resume: OnResume,
     /// Whether `runner compare` shows where runs differ in it.
     pub is_compared: bool,
+    /// Whether it decides what a run does between its steps, in the seconds that it takes.
+    pub is_between_steps: bool,
     /// How its value is bound to what `model.init_from` names; `None` for a key of which that says nothing.
     pub stated: Option<Stated>,
     /// What other trainers call it.
@@ -158,6 +160,7 @@ impl Key {
             identity: Identity::Always,
             on_resume: OnResume::Kept,
             is_compared: true,
+            is_between_steps: false,
             stated: None,
             also_called: &[],
             example: "",
@@ -199,6 +202,11 @@ impl Key {
 
     const fn not_compared(self) -> Self {
         Self { is_compared: false, ..self }
+    }
+
+    /// A key that decides what a run does between its steps.
+    const fn between_steps(self) -> Self {
+        Self { is_between_steps: true, ..self }
     }
 
     const fn stated(self, stated: Stated) -> Self {

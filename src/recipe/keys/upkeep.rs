@@ -21,11 +21,13 @@ pub(super) const ROWS: &[Key] = &[
     .silenced_by(&VALIDATION)
     .free()
     .also_called(&["eval_interval"])
+    .between_steps()
     .example("1"),
     key("eval.batches", Integer { min: 1, max: 1 << 32 }, Is("20"), "how many batches are averaged at most")
         .silenced_by(&VALIDATION)
         .instead_of("eval.tokens")
         .also_called(&["eval_iters"])
+        .between_steps()
         .example("1"),
     key(
         "eval.tokens",
@@ -36,6 +38,7 @@ pub(super) const ROWS: &[Key] = &[
     .silenced_by(&VALIDATION)
     .identity(UnlessDefault)
     .also_called(&["val_tokens"])
+    .between_steps()
     .example("64"),
     key(
         "eval.hellaswag",
@@ -45,6 +48,7 @@ pub(super) const ROWS: &[Key] = &[
     )
     .silenced_by(&VALIDATION)
     .free()
+    .between_steps()
     .example("\"../datasets/hellaswag_val.jsonl\""),
     key(
         "eval.tasks",
@@ -54,6 +58,7 @@ pub(super) const ROWS: &[Key] = &[
     )
     .silenced_by(&VALIDATION)
     .free()
+    .between_steps()
     .example("[\"../datasets/lambada_test.jsonl\"]"),
     key(
         "eval.missing",
@@ -72,6 +77,7 @@ pub(super) const ROWS: &[Key] = &[
         "save every this many steps, 0 means at the end",
     )
     .free()
+    .between_steps()
     .example("1"),
     key(
         "checkpoint.keep",
@@ -89,6 +95,7 @@ pub(super) const ROWS: &[Key] = &[
     )
     .silenced_by(&VALIDATION)
     .free()
+    .between_steps()
     .example("true"),
     key(
         "checkpoint.background",
@@ -97,6 +104,7 @@ pub(super) const ROWS: &[Key] = &[
         "write from a copy while training goes on, where memory for the copy is free",
     )
     .free()
+    .between_steps()
     .example("false"),
     // watchdog: a run that it has stopped must be able to go on under a milder one
     key(
@@ -145,6 +153,7 @@ pub(super) const ROWS: &[Key] = &[
         "generate text every this many steps, 0 means never",
     )
     .free()
+    .between_steps()
     .example("1"),
     key("sample.prompt", Text, Is("\"Hello, I'm a language model,\""), "what the generated text starts with")
         .silenced_by(&SAMPLES)
@@ -153,6 +162,7 @@ pub(super) const ROWS: &[Key] = &[
     key("sample.tokens", Integer { min: 1, max: 1 << 20 }, Is("32"), "how many tokens are generated")
         .silenced_by(&SAMPLES)
         .free()
+        .between_steps()
         .example("1"),
     // log
     key(
@@ -163,6 +173,7 @@ pub(super) const ROWS: &[Key] = &[
     )
     .free()
     .not_compared()
+    .between_steps()
     .example("true"),
     // lints
     key(

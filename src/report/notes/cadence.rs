@@ -6,7 +6,7 @@ use super::super::metrics::{Metric, metrics};
 use super::super::runs::Run;
 use super::super::sooner::{between, is_unknown, steps_apart, tokens_apart};
 use super::{is_of_time, listed, names};
-use crate::recipe::keys::find;
+use crate::recipe::keys::{KEYS, Key, find};
 use crate::run::column::Aggregate;
 use crate::run::dir;
 use crate::wording::thousands;
@@ -76,36 +76,21 @@ pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// What a run does between its steps, in the seconds that it takes.
-const PAUSES: [&str; 11] = [
-    "eval.every",
-    "eval.batches",
-    "eval.tokens",
-    "eval.hellaswag",
-    "eval.tasks",
-    "checkpoint.every",
-    "checkpoint.keep_best",
-    "checkpoint.background",
-    "sample.every",
-    "sample.tokens",
-    "log.tensorboard",
-];
-/// What changes the speed and the memory of a step, and nothing that it computes.
-const WAYS: [&str; 1] = ["compute.recompute"];
+/// The key of what changes the speed and the memory of a step, and nothing that it computes.
+const RECOMPUTE: &str = "compute.recompute";
 
 /// Which figures depend on settings that no recipe is told apart by, where these differ.
 pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
-    let value = |run: &Run, key: &str| run.value(key).or_else(|| find(key)?.default_json()).cloned();
-    let differs = |key: &&&str| {
+    let differs = |key: &&Key| {
         let known = comparison.runs.iter().filter(|run| !run.recipe.is_empty());
-        let mut values = known.map(|run| value(run, key));
+        let mut values = known.map(|run| run.value(key.path).or_else(|| key.default_json()));
         let first = values.next();
-        values.any(|value| Some(&value) != first.as_ref())
+        values.any(|value| Some(value) != first)
     };
     let is_of_time = is_of_time(comparison) || !comparison.targets.is_empty();
-    let pauses: Vec<String> =
-        PAUSES.iter().filter(|_| is_of_time).filter(differs).map(ToString::to_string).collect();
-    let ways: Vec<String> = WAYS.iter().filter(differs).map(ToString::to_string).collect();
+    let pauses = KEYS.iter().filter(|key| key.is_between_steps && is_of_time).filter(differs);
+    let pauses: Vec<String> = pauses.map(|key| key.path.to_owned()).collect();
+    let differs_in_recompute = find(RECOMPUTE).as_ref().is_some_and(differs);
     let mut parts = Vec::new();
     if !pauses.is_empty() {
         parts.push(format!(
@@ -114,8 +99,8 @@ pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
             listed(pauses)
         ));
     }
-    if !ways.is_empty() {
-        parts.push(format!("runs differ in {}, which changes their speed and memory alone", listed(ways)));
+    if differs_in_recompute {
+        parts.push(format!("runs differ in {RECOMPUTE}, which changes their speed and memory alone"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
