@@ -25,6 +25,7 @@ shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 signalled=0
+# shellcheck disable=SC2329 # the traps call it
 stop() {
     signalled=$1
     : >"$work/stopped"
