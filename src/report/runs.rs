@@ -281,15 +281,15 @@ impl Run {
             let steps = run.results.get("steps").map_or(0, |steps| steps as u64);
             run.results.at_target = at_target.map(|reached| reached.step.max(steps));
         } else {
-            run.complete = reached && is_readable && !run.is_edited;
+            run.complete = reached && is_readable;
             if !reached && is_readable {
                 let may_go_on = matches!(run.status, RunStatus::Created | RunStatus::Running);
                 let what = if may_go_on { "it has not come to" } else { "it ended before" };
                 run.notes.push(format!("{what} the point of comparison"));
             }
         }
+        run.complete &= !run.is_altered();
         if run.facts.data_changed {
-            run.complete = false;
             run.notes.push(DATA_CHANGED.to_owned());
         }
         if malformed > 0 {
