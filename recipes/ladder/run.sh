@@ -21,21 +21,25 @@ runs_dir=${RUNS_DIR:-runs}
 first=0
 failed=
 set -- "$@" --runs-dir "$runs_dir"
-dirs=$(mktemp)
-trap 'rm -f "$dirs"' EXIT
+# a directory of its own, in which nobody else can put a link
+work=$(mktemp -d)
+dirs=$work/finished
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 for rung in ${RUNGS:-1 2 3 4 5 6 7}; do
     for recipe in "$here/$rung"-*.toml; do
         code=0
         # split into words on purpose
-        $RUNNER "$recipe" "$@" >>"$dirs.one" || code=$?
+        $RUNNER "$recipe" "$@" >"$work/one" || code=$?
         if [ "$code" -eq 0 ]; then
-            cat "$dirs.one" >>"$dirs"
+            cat "$work/one" >>"$dirs"
         else
             failed="$failed  $code $recipe
 "
             [ "$first" -ne 0 ] || first=$code
         fi
-        rm -f "$dirs.one"
         case $code in 129 | 130 | 143) exit "$code" ;; esac
     done
 done

@@ -221,3 +221,21 @@ fn the_ladder_is_a_comparison_of_its_rungs() {
     let failed = sh(&lab, "ladder/run.sh", &[("RUNGS", "2 3")], &[&sets[..], &["optimizer.lr=-1"]].concat());
     failed.expect(2).says(&["failed, with exit codes:", "2 ", "2-fused.toml", "3-tf32.toml"]);
 }
+
+#[test]
+fn temporary_files_of_the_ladder_are_where_nobody_can_put_a_link() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.path("tmp")).expect("a directory");
+    let says =
+        "#!/bin/sh\nfor left in tmp/*; do [ -d \"$left\" ] || echo \"open: $left\" >&2; done\nexit 1\n";
+    lab.write("spy", says);
+    let tmp = lab.path("tmp").display().to_string();
+    let ended = sh(&lab, "ladder/run.sh", &[("RUNGS", "2 3"), ("TMPDIR", &tmp), ("RUNNER", "sh spy")], &[]);
+    ended.expect(1);
+    assert!(!ended.stderr.contains("open: "), "{}", ended.stderr);
+    assert_eq!(
+        std::fs::read_dir(lab.path("tmp")).expect("a directory").count(),
+        0,
+        "it is removed at the end"
+    );
+}
