@@ -308,7 +308,13 @@ fn every_key_changes_the_plan_the_computation_or_the_output() {
                 key.path
             )
         });
-        let before = observe(&recipes, &format!("{}-before", key.path), "tiny.toml", given, shows);
+        // a run of an earlier key with this beginning is found again, finished; what shows an ending ends again
+        let first = ROWS.iter().position(|row| row.1 == *given && !matches!(row.3, Ending));
+        let unchanged = match (shows, first) {
+            (Ending, _) | (_, None) => format!("{}-before", key.path),
+            (_, Some(first)) => format!("{}-before", ROWS[first].0),
+        };
+        let before = observe(&recipes, &unchanged, "tiny.toml", given, shows);
         let (recipe, arguments) = match change.strip_suffix(".toml") {
             Some(_) => (*change, (*given).to_owned()),
             None => ("tiny.toml", format!("{given} --set {change}")),
