@@ -1,10 +1,10 @@
 //! Faults planted into the kernels, one at a time: the tests of the emulator and the checks of `runner doctor
 //! --selftest` must notice each.
 //!
-//! Only what a check needs is compiled again for a fault, and one thread per core plants them.
+//! Only what a fault changes is compiled again, and one thread per core plants them.
 
 use crate::flash;
-use crate::planted::{BACKWARD, COLUMNS, FORWARD, Fault, LAYERNORM, LOSS, MUON, OF_ATTENTION, OTHERS, TILE};
+use crate::planted::{BACKWARD, FORWARD, Fault, OF_ATTENTION, OTHERS, TILE};
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Emulator, ThreadOrder};
 use runner::engine::cuda::kernels as sources;
@@ -13,8 +13,8 @@ use runner::engine::fused::backend::AttentionShape;
 use runner::model::Dims;
 use runner::recipe::{Attention, Precision};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex};
 
 /// Rows of three warps, so that a block's reductions cross warps.
 const DIMS: Dims = Dims { n_head: 15, n_embd: 300, ..RAGGED };
@@ -23,8 +23,8 @@ fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator")
 }
 
-/// These files with kernels, with a fault or as they are.
-fn compiled(config: &KernelConfig, files: &[&str], fault: Option<&Fault>) -> Emulator {
+/// All kernels, with a fault or as they are.
+fn kernels_with(fault: Option<&Fault>, config: &KernelConfig) -> Emulator {
     let with_fault = |(name, text): &(&'static str, &'static str)| match fault {
         Some((what, file, from, to)) if file == name => {
             assert_eq!(text.matches(from).count(), 1, "{what}: {from:?} must be in one place of {file}");
@@ -32,35 +32,23 @@ fn compiled(config: &KernelConfig, files: &[&str], fault: Option<&Fault>) -> Emu
         }
         _ => (*name, (*text).to_owned()),
     };
-    let headers: Vec<_> = sources::HEADERS.iter().map(with_fault).collect();
-    let kernels = sources::SOURCES.iter().filter(|(name, _)| files.contains(name));
-    let kernels: Vec<_> = kernels.map(with_fault).collect();
-    let [headers, kernels] = [&headers, &kernels]
+    let files =
+        [sources::HEADERS, sources::SOURCES].map(|files| files.iter().map(with_fault).collect::<Vec<_>>());
+    let [headers, kernels] = files
+        .each_ref()
         .map(|files| files.iter().map(|(name, text)| (*name, text.as_str())).collect::<Vec<_>>());
-    Emulator::compile_files(config, &headers, &kernels, &cache())
-        .unwrap_or_else(|error| panic!("{fault:?}: {error}"))
+    Emulator::of_files(config, &headers, &kernels, &cache())
 }
 
 /// Checks with this prefix run with dropout.
 const DROPPED: &str = "dropped ";
 
 const OF_FLASH: KernelConfig = KernelConfig { precision: Precision::Bf16, head_size: 32, dropout: false };
-/// Both passes as they are.
-static PASSES: LazyLock<[Emulator; 2]> =
-    LazyLock::new(|| [FORWARD, BACKWARD].map(|file| compiled(&OF_FLASH, &[file], None)));
 
-/// What is found of a fault in attention, with two tiles of keys and a part of one. A pass without the fault is not
-/// compiled again.
+/// What is found of a fault in attention, with two tiles of keys and a part of one.
 fn attention(fault: Option<&Fault>) -> Result<(), String> {
     let shape = AttentionShape { rows: 1, cols: 290, n_head: 2, head_size: 32 };
-    let [forward, backward] = &*PASSES;
-    let again = |pass: &str| {
-        let fault = fault.filter(|(_, file, ..)| [pass, TILE].contains(file));
-        fault.map(|fault| compiled(&OF_FLASH, &[pass], Some(fault)))
-    };
-    let (faulty_forward, faulty_backward) = (again(FORWARD), again(BACKWARD));
-    let passes = [faulty_forward.as_ref().unwrap_or(forward), faulty_backward.as_ref().unwrap_or(backward)];
-    flash::examine(passes, &OF_FLASH, shape)
+    flash::examine(&kernels_with(fault, &OF_FLASH), &OF_FLASH, shape)
 }
 
 /// What a check finds of a fault in other kernels than those of attention.
@@ -71,18 +59,9 @@ fn others(check: &str, fault: Option<&Fault>, orders: &[ThreadOrder]) -> Result<
     let config = KernelConfig { precision: Precision::Bf16, head_size, dropout };
     let way = kernels::ways(check, Precision::Bf16).into_iter().find(|way| way.dropout.is_some() == dropout);
     let way = way.expect("a way to check it");
-    // what every check needs: the batch, the operands, and sums; and the kernels of this check
-    let own: &[&str] = match check {
-        "embedding" | "layernorm" => &[LAYERNORM, "embedding/embedding.cu", "halves/halves.cu"],
-        "muon" => &[MUON],
-        "linear layers" => &["linear/linear.cu"],
-        "attention" => &[FORWARD, BACKWARD],
-        _ => &[],
-    };
-    let files = [&[LOSS, COLUMNS, "optimizer/step.cu"], own].concat();
     for &order in orders {
         let behaviour = Behaviour { order, fuses: false, records: false };
-        let device = EmulatedDevice::of(compiled(&config, &files, fault), Precision::Bf16, behaviour);
+        let device = EmulatedDevice::of(kernels_with(fault, &config), Precision::Bf16, behaviour);
         let pair = Pair::new(DIMS, Precision::Bf16, Attention::Flash, way, device, 1.0);
         let checks = kernels::checks();
         let (_, run) = checks.iter().find(|(name, _)| *name == check).expect("a check");
@@ -91,15 +70,23 @@ fn others(check: &str, fault: Option<&Fault>, orders: &[ThreadOrder]) -> Result<
     Ok(())
 }
 
-/// Plants faults on all cores at once, and returns those that nothing notices.
-fn missed<F: Sync>(faults: &[F], is_missed: impl Fn(&F) -> Option<&'static str> + Sync) -> Vec<&'static str> {
+/// Plants faults on all cores at once, and returns those of which nothing is found. A fault has to compile.
+fn missed<F: Sync>(
+    faults: &[F],
+    find: impl Fn(&F) -> (&'static str, Result<(), String>) + Sync,
+) -> Vec<&'static str> {
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    missed.lock().expect("no panic").extend(is_missed(fault));
+                    match find(fault) {
+                        (what, Ok(())) => missed.lock().expect("no panic").push(what),
+                        (what, Err(wrong)) => {
+                            assert!(!wrong.contains("could not compile"), "{what}: {wrong}");
+                        }
+                    }
                 }
             });
         }
@@ -120,7 +107,7 @@ fn faults_of_attention_are_noticed() {
     for file in [FORWARD, BACKWARD, TILE] {
         assert!(OF_ATTENTION.iter().filter(|(_, of, ..)| *of == file).count() >= 4, "{file}");
     }
-    let missed = missed(OF_ATTENTION, |fault| attention(Some(fault)).is_ok().then_some(fault.0));
+    let missed = missed(OF_ATTENTION, |fault| (fault.0, attention(Some(fault))));
     assert!(missed.is_empty(), "not noticed: {missed:#?}");
 }
 
@@ -129,7 +116,6 @@ fn faults_of_other_kernels_are_noticed() {
     let orders = [ThreadOrder::Ascending, ThreadOrder::Descending];
     let faults: Vec<_> =
         OTHERS.iter().flat_map(|(check, faults)| faults.iter().map(move |fault| (check, fault))).collect();
-    let missed =
-        missed(&faults, |(check, fault)| others(check, Some(*fault), &orders).is_ok().then_some(fault.0));
+    let missed = missed(&faults, |(check, fault)| (fault.0, others(check, Some(*fault), &orders)));
     assert!(missed.is_empty(), "not noticed: {missed:#?}");
 }

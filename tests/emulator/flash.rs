@@ -73,9 +73,9 @@ struct Results {
     columns: Vec<u64>,
 }
 
-/// Forward and backward pass with one order of threads, by the kernels of one emulator each.
+/// Forward and backward pass with one order of threads.
 fn run(
-    [forward, backward]: [&Emulator; 2],
+    emulator: &Emulator,
     flash: &Flash,
     shape: AttentionShape,
     qkv: &[u8],
@@ -112,7 +112,6 @@ fn run(
             pointers.chain(sizes.iter().cloned()).chain(scale.map(Arg::Float)).chain(dropped).collect();
         let Geometry { grid, block, shared } = geometry;
         let launch = Launch { kernel, grid, block, shared, args: &args };
-        let emulator = if kernel == "flash_forward" { forward } else { backward };
         emulator.launch(&launch, order).map_err(|error| error.to_string())
     };
     let scale = Some(flash.scale);
@@ -248,7 +247,7 @@ fn reference(format: Format, shape: AttentionShape, qkv: &[f64], dout: &[f64]) -
 
 fn emulator(config: &KernelConfig) -> Emulator {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    Emulator::compile(config, &cache).unwrap_or_else(|error| panic!("{config:?}: {error}"))
+    Emulator::new(config, &cache)
 }
 
 /// Compares one configuration with the definition, for several numbers of tokens.
@@ -257,14 +256,13 @@ fn check(precision: Precision, head_size: usize, lengths: &[usize]) {
     let emulator = emulator(&config);
     for &cols in lengths {
         let shape = AttentionShape { rows: 2, cols, n_head: 2, head_size };
-        examine([&emulator; 2], &config, shape)
-            .unwrap_or_else(|wrong| panic!("{config:?}, {shape:?}: {wrong}"));
+        examine(&emulator, &config, shape).unwrap_or_else(|wrong| panic!("{config:?}, {shape:?}: {wrong}"));
     }
 }
 
 /// Compares one shape with the definition. Tells what is wrong.
 pub(crate) fn examine(
-    passes: [&Emulator; 2],
+    emulator: &Emulator,
     config: &KernelConfig,
     shape: AttentionShape,
 ) -> Result<(), String> {
@@ -278,7 +276,7 @@ pub(crate) fn examine(
         let mut first: Option<Results> = None;
         for order in ORDERS {
             let named = |wrong: String| format!("{} parts, {order:?}: {wrong}", flash.parts);
-            let results = run(passes, &flash, shape, &qkv, &dout, order);
+            let results = run(emulator, &flash, shape, &qkv, &dout, order);
             let results = results.map_err(named)?;
             if first.as_ref().is_some_and(|first| *first != results) {
                 return Err(named(format!("the results differ from those of {:?}", ORDERS[0])));
@@ -364,7 +362,7 @@ fn the_host_requests_no_more_shared_memory_than_the_kernels_use() {
         let flash = Flash::new(&config, shape).expect("heads that are narrow enough");
         let zeros = vec![0; shape.cols * head_size * Format::new(precision).bytes];
         let qkv = zeros.repeat(3);
-        let attempt = |flash| run([&emulator; 2], &flash, shape, &qkv, &zeros, ThreadOrder::Ascending).err();
+        let attempt = |flash| run(&emulator, &flash, shape, &qkv, &zeros, ThreadOrder::Ascending).err();
         assert!(attempt(flash).is_none());
         // the last row of the values ends in 16 bytes of padding, and statistics of 8 bytes are the last
         let less = |geometry: Geometry, bytes| Geometry { shared: geometry.shared - bytes, ..geometry };

@@ -27,7 +27,7 @@ fn device(dims: Dims, precision: Precision, dropout: bool, order: ThreadOrder) -
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     let config = KernelConfig { precision, head_size: dims.head_size(), dropout };
     let behaviour = Behaviour { order, fuses: false, records: false };
-    EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler")
+    EmulatedDevice::new(&config, behaviour, &cache)
 }
 
 /// Runs one of the checks in every precision, with even and with ragged sizes and several orders of threads.

@@ -7,7 +7,8 @@ pub(crate) const BACKWARD: &str = "flash_attention/backward.cu";
 pub(crate) const FORWARD: &str = "flash_attention/forward.cu";
 pub(crate) const TILE: &str = "flash_attention/tile.cuh";
 pub(crate) const DRAWS: &str = "dropout/draws.cuh";
-pub(crate) const LAYERNORM: &str = "layernorm/layernorm.cu";
+pub(crate) const LAYERNORM: &str = "layernorm/layernorm.cuh";
+const BIASES: &str = "layernorm/layernorm.cu";
 pub(crate) const HALVES: &str = "halves/halves.cuh";
 pub(crate) const COLUMNS: &str = "linear/columns.cu";
 pub(crate) const LOSS: &str = "loss/cross_entropy.cu";
@@ -203,7 +204,7 @@ pub(crate) const OTHERS: &[(&str, &[Fault])] = &[
                 "",
             ),
             ("the backward pass forgets what the stream lacks", LAYERNORM, "add(h[r], lacked);", ""),
-            ("the second bias of a block is the first again", LAYERNORM, "+ k % 2 * between", ""),
+            ("the second bias of a block is the first again", BIASES, "+ k % 2 * between", ""),
             ("a rest counts upwards only", HALVES, "(u32)(int)(short)rest", "(u32)rest"),
             ("rests change places", HALVES, "<< j % 2 * 16", "<< (1 - j % 2) * 16"),
             (

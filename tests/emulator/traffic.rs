@@ -65,7 +65,7 @@ fn device(plan: &MemoryPlan) -> EmulatedDevice {
     let config = KernelConfig::of(&plan.config);
     let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records: false };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    EmulatedDevice::counting(&config, behaviour, &cache).expect("a C++ compiler")
+    EmulatedDevice::counting(&config, behaviour, &cache)
 }
 
 fn update() -> OptimizerStep {

@@ -63,13 +63,9 @@ pub struct EmulatedDevice {
 }
 
 impl EmulatedDevice {
-    /// Compiles the kernels, or finds them in `cache`.
-    ///
-    /// # Errors
-    /// When there is no C++ compiler, or the cache cannot be used.
-    pub fn new(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
-        let emulator = Emulator::compile(config, cache).map_err(failed)?;
-        Ok(Self::of(emulator, config.precision, behaviour))
+    /// A device for a configuration, whose kernels are compiled when they are launched, or found in `cache`.
+    pub fn new(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Self {
+        Self::of(Emulator::new(config, cache), config.precision, behaviour)
     }
 
     /// A device that runs these kernels.
@@ -93,12 +89,9 @@ impl EmulatedDevice {
     }
 
     /// A device whose kernels also count what they touch.
-    ///
-    /// # Errors
-    /// Those of [`new`](Self::new).
-    pub fn counting(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
-        let emulator = Emulator::compile_counting(config, cache).map_err(failed)?;
-        Ok(Self { counted: Some(Vec::new()), ..Self::of(emulator, config.precision, behaviour) })
+    pub fn counting(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Self {
+        let emulator = Emulator::counting(config, cache);
+        Self { counted: Some(Vec::new()), ..Self::of(emulator, config.precision, behaviour) }
     }
 
     /// What every launch since the last call has touched, in order; empty unless the device counts.

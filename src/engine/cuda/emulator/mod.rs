@@ -22,10 +22,10 @@ pub use memory::{Memory, Overrun};
 
 use super::device::{Arg, KernelConfig, Launch};
 use super::kernels;
-use build::Usage;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The order in which threads run where no barrier determines it. If results differ between orders, there is
 /// a race.
@@ -80,51 +80,59 @@ struct Request {
 /// `emulator_launch` of `launcher.h`.
 type LaunchFunction = unsafe extern "C" fn(*const Request, *mut c_char, usize) -> c_int;
 
-/// The kernels of one configuration, ready to run on the host.
+/// The kernels of one configuration. A file with kernels is compiled when the first of them is launched.
 #[derive(Debug)]
 pub struct Emulator {
-    launch: LaunchFunction,
-    /// Whether the kernels count what they touch.
+    config: KernelConfig,
+    headers: Vec<(String, String)>,
+    sources: Vec<Source>,
+    cache: PathBuf,
     counts: bool,
+}
+
+/// A file with kernels.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    text: String,
+    kernels: Vec<String>,
+    loaded: OnceLock<Loaded>,
+}
+
+/// The compiled kernels of a file.
+#[derive(Debug)]
+struct Loaded {
+    launch: LaunchFunction,
     // keeps the code loaded that `launch` points to
     _library: Library,
 }
 
 impl Emulator {
-    /// Compiles all kernels, or loads what an earlier call has left in the directory `cache`, which is
-    /// created if missing.
+    /// All kernels; `cache` is the directory in which their libraries are kept for later calls, created if missing.
     ///
     /// The compiler is the environment's `CXX`, or else `c++`; it must support C++17.
-    ///
-    /// # Errors
-    /// When there is no compiler, when it refuses the sources, or when the directory or the library cannot be
-    /// used.
-    pub fn compile(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
-        let sources: Vec<_> = kernels::sources(config).copied().collect();
-        Self::build(config, kernels::HEADERS, &sources, cache, Usage::Often)
+    pub fn new(config: &KernelConfig, cache: &Path) -> Self {
+        Self::of_program(config, cache, false)
     }
 
-    /// [`compile`](Self::compile), with kernels that also count what they touch.
-    ///
-    /// # Errors
-    /// Those of [`compile`](Self::compile).
-    pub fn compile_counting(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
-        let sources: Vec<_> = kernels::sources(config).copied().collect();
-        Self::build(config, kernels::HEADERS, &sources, cache, Usage::Counted)
+    /// All kernels, which also count what they touch; `cache` is as of [`new`](Self::new).
+    pub fn counting(config: &KernelConfig, cache: &Path) -> Self {
+        Self::of_program(config, cache, true)
     }
 
-    /// Compiles other headers and kernels than the program's, given by names and texts, as
-    /// [`compile`](Self::compile) does, but with less effort to make them fast: what a test has changed, for instance.
-    ///
-    /// # Errors
-    /// As of [`compile`](Self::compile).
-    pub fn compile_files(
+    /// Other headers and kernels than the program's, given by names and texts: what a test has changed, for instance.
+    pub fn of_files(
         config: &KernelConfig,
         headers: &[(&str, &str)],
         sources: &[(&str, &str)],
         cache: &Path,
-    ) -> Result<Self, EmulatorError> {
-        Self::build(config, headers, sources, cache, Usage::Once)
+    ) -> Self {
+        Self::build(config, headers, sources, cache, false)
+    }
+
+    fn of_program(config: &KernelConfig, cache: &Path, counts: bool) -> Self {
+        let sources: Vec<_> = kernels::sources(config).copied().collect();
+        Self::build(config, kernels::HEADERS, &sources, cache, counts)
     }
 
     fn build(
@@ -132,29 +140,47 @@ impl Emulator {
         headers: &[(&str, &str)],
         sources: &[(&str, &str)],
         cache: &Path,
-        usage: Usage,
-    ) -> Result<Self, EmulatorError> {
-        let path = build::library(config, headers, sources, cache, usage)?;
+        counts: bool,
+    ) -> Self {
+        let headers = headers.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
+        let source = |&(name, text): &(&str, &str)| {
+            let kernels = kernels::kernel_names(text).map(str::to_owned).collect();
+            Source { name: name.to_owned(), text: text.to_owned(), kernels, loaded: OnceLock::new() }
+        };
+        let sources = sources.iter().map(source).collect();
+        Self { config: *config, headers, sources, cache: cache.to_owned(), counts }
+    }
+
+    /// The function that launches the kernels of a file.
+    fn launcher(&self, source: &Source) -> Result<LaunchFunction, EmulatorError> {
+        if let Some(loaded) = source.loaded.get() {
+            return Ok(loaded.launch);
+        }
+        let headers: Vec<_> =
+            self.headers.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let path =
+            build::library(&self.config, &headers, (&source.name, &source.text), &self.cache, self.counts)?;
         let failed = |error| EmulatorError::Library { path: path.clone(), error };
         // SAFETY: the library is built from our sources; loading it runs only constructors of plain data.
         let library = unsafe { Library::new(&path) }.map_err(failed)?;
         // SAFETY: launcher.h declares the function with this type.
         let launch = *unsafe { library.get::<LaunchFunction>(b"emulator_launch\0") }.map_err(failed)?;
-        Ok(Self { launch, counts: usage == Usage::Counted, _library: library })
+        Ok(source.loaded.get_or_init(|| Loaded { launch, _library: library }).launch)
     }
 
-    /// Runs one kernel from beginning to end on this thread; launches of one configuration wait for each
+    /// Runs one kernel from beginning to end on this thread; launches of kernels of one library wait for each
     /// other. Addresses are host addresses that [`Memory`] has allocated.
     ///
     /// # Errors
-    /// When there is no such kernel, when its arguments have other types, or when it does what a kernel must
+    /// When there is no compiler, when it refuses the kernel's file, or when the cache or the library cannot be used;
+    /// when there is no such kernel, when its arguments have other types, or when it does what a kernel must
     /// not do. What it has written until then stays.
     pub fn launch(&self, launch: &Launch, order: ThreadOrder) -> Result<(), EmulatorError> {
         self.launch_watched(launch, order, None).map(drop)
     }
 
     /// [`launch`](Self::launch), and what the kernel touches in the watched memory: nothing unless the kernels were
-    /// [compiled to count](Self::compile_counting).
+    /// [made to count](Self::counting).
     ///
     /// # Errors
     /// Those of [`launch`](Self::launch).
@@ -165,6 +191,9 @@ impl Emulator {
         watch: Option<&Watch>,
     ) -> Result<Touched, EmulatorError> {
         let failed = |reason| EmulatorError::Launch { kernel: launch.kernel, reason };
+        let source =
+            self.sources.iter().find(|source| source.kernels.iter().any(|name| name == launch.kernel));
+        let function = self.launcher(source.ok_or_else(|| failed("there is no such kernel".to_owned()))?)?;
         let name = CString::new(launch.kernel).map_err(|_| failed("its name contains a zero byte".into()))?;
         let arguments: Vec<Argument> = launch.args.iter().map(Argument::new).collect();
         let (order, seed) = match order {
@@ -191,7 +220,7 @@ impl Emulator {
         // SAFETY: the request and what it points to outlive the call, and at most the message's capacity is
         // written. The kernel itself accesses the addresses in its arguments, for which the caller is
         // responsible.
-        let code = unsafe { (self.launch)(&request, message.as_mut_ptr(), message.len()) };
+        let code = unsafe { function(&request, message.as_mut_ptr(), message.len()) };
         if code == 0 {
             return Ok(touched);
         }

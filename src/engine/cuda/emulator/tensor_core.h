@@ -127,15 +127,10 @@ inline void multiply_add(float (&sum)[4], const float (&left)[4], float right0, 
 
 namespace emulator {
 
-// Nothing arrives before it is waited for: until then the destination holds NaN.
 inline void start_copy(void* shared, const void* global, bool whole, unsigned bytes) {
     need_alignment(shared, bytes, "the destination of cp.async");
     need_alignment(global, bytes, "the source of cp.async");
-    memset(shared, poison, bytes);
-#ifdef EMULATOR_COUNTS
-    if (whole) counter.access(global, bytes, false);
-#endif
-    machine.current->open.push_back({shared, whole ? global : nullptr, bytes});
+    machine.start_copy(shared, whole ? global : nullptr, bytes);
 }
 
 }  // namespace emulator
@@ -147,22 +142,9 @@ inline void copy_async_word(void* shared, const void* global, bool whole) {
     emulator::start_copy(shared, global, whole, 4);
 }
 
-inline void copy_async_commit() {
-    emulator::Thread& thread = *emulator::machine.current;
-    thread.committed.push_back(std::move(thread.open));
-    thread.open.clear();
-}
+inline void copy_async_commit() { emulator::machine.commit_copies(); }
 
 template <int PENDING>
-__attribute__((no_sanitize("thread"))) void copy_async_wait() {
-    auto& groups = emulator::machine.current->committed;
-    for (; groups.size() > PENDING; groups.pop_front()) {
-        for (const emulator::Copy& copy : groups.front()) {
-            if (copy.global) {
-                memcpy(copy.shared, copy.global, copy.bytes);
-            } else {
-                memset(copy.shared, 0, copy.bytes);
-            }
-        }
-    }
+void copy_async_wait() {
+    emulator::machine.wait_for_copies(PENDING);
 }

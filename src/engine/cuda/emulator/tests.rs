@@ -1,6 +1,6 @@
 //! Small correct and incorrect kernels: the emulator must run the former and refuse the latter.
 
-use super::{Emulator, EmulatorError, Memory, ThreadOrder, Usage, Watch};
+use super::{Emulator, EmulatorError, Memory, ThreadOrder, Watch};
 use crate::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
 use crate::engine::cuda::kernels;
 use crate::model::init::random_bits;
@@ -8,11 +8,11 @@ use crate::recipe::Precision;
 
 const SOURCES: &[(&str, &str)] = &[("tests.cu", include_str!("tests.cu"))];
 
-fn compile(precision: Precision) -> Emulator {
+/// The kernels of these tests, and the directory with their library.
+fn emulator(precision: Precision) -> (Emulator, tempfile::TempDir) {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision, head_size: 64, dropout: false };
-    Emulator::compile_files(&config, kernels::HEADERS, SOURCES, cache.path())
-        .unwrap_or_else(|error| panic!("{error}"))
+    (Emulator::of_files(&config, kernels::HEADERS, SOURCES, cache.path()), cache)
 }
 
 /// A launch of `grid` blocks with `shared` bytes of dynamic shared memory.
@@ -64,7 +64,7 @@ fn numbers() -> Vec<f32> {
 
 /// The numbers converted to operands and back to fp32.
 fn converted(precision: Precision, numbers: &[f32]) -> Vec<f32> {
-    let emulator = compile(precision);
+    let (emulator, _cache) = emulator(precision);
     let mut memory = Memory::default();
     let bytes = 4 * numbers.len();
     let buffers =
@@ -105,7 +105,7 @@ fn tf32_operands_keep_ten_bits_and_round_ties_away_from_zero() {
 
 #[test]
 fn correct_kernels_give_correct_results_in_every_order() {
-    let emulator = compile(Precision::Bf16);
+    let (emulator, _cache) = emulator(Precision::Bf16);
     for order in [ThreadOrder::Ascending, ThreadOrder::Descending, ThreadOrder::Shuffled(1)] {
         let mut memory = Memory::default();
         let run = |kernel, grid, block, shared, args: &[Arg]| {
@@ -139,7 +139,7 @@ fn correct_kernels_give_correct_results_in_every_order() {
 
 #[test]
 fn incorrect_kernels_leave_traces() {
-    let emulator = compile(Precision::Fp32);
+    let (emulator, _cache) = emulator(Precision::Fp32);
     let mut memory = Memory::default();
     let input = upload(&mut memory, &[1.0; 256]);
     let out = memory.allocate(4 * 256, "out");
@@ -175,7 +175,7 @@ fn incorrect_kernels_leave_traces() {
 
 #[test]
 fn what_no_kernel_may_do_is_refused_with_block_and_thread() {
-    let emulator = compile(Precision::Tf32);
+    let (emulator, _cache) = emulator(Precision::Tf32);
     let mut memory = Memory::default();
     let pointer = Arg::Pointer(memory.allocate(1024, "memory"));
     for (case, expected) in [
@@ -229,24 +229,21 @@ fn what_no_kernel_may_do_is_refused_with_block_and_thread() {
 fn sources_that_do_not_compile_are_reported_with_the_compilers_messages() {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision: Precision::Fp32, head_size: 64, dropout: false };
-    let error = Emulator::compile_files(
-        &config,
-        kernels::HEADERS,
-        &[("wrong.cu", "int f() { return nonsense; }")],
-        cache.path(),
-    );
-    let error = error.expect_err("a refusal").to_string();
+    let source = "extern \"C\" __global__ void wrong() { nonsense; }";
+    let emulator = Emulator::of_files(&config, kernels::HEADERS, &[("wrong.cu", source)], cache.path());
+    let error = Case::new("wrong", &[]).error(&emulator);
     assert!(error.contains("wrong.cu") && error.contains("nonsense"), "{error}");
-    let left: Vec<_> = std::fs::read_dir(cache.path()).expect("it is there").collect();
-    assert!(left.is_empty(), "{left:?}");
+    let left = std::fs::read_dir(cache.path()).expect("it is there");
+    let left: Vec<_> = left.map(|entry| entry.expect("an entry").file_name()).collect();
+    let is_machine = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("machine-");
+    assert!(left.iter().all(is_machine), "{left:?}");
 }
 
 #[test]
 fn what_a_kernel_touches_is_counted_byte_by_byte() {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision: Precision::Fp32, head_size: 64, dropout: false };
-    let emulator = Emulator::build(&config, kernels::HEADERS, SOURCES, cache.path(), Usage::Counted)
-        .expect("a C++ compiler");
+    let emulator = Emulator::build(&config, kernels::HEADERS, SOURCES, cache.path(), true);
     let mut memory = Memory::default();
     let input = upload(&mut memory, &[1.0; 256]);
     let out = memory.allocate(4 * 256, "out");

@@ -26,6 +26,8 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
     ("numbers.cuh", include_str!("numbers.cuh")),
     ("tensor_core.cuh", include_str!("tensor_core.cuh")),
+    ("embedding/embedding.cuh", include_str!("embedding/embedding.cuh")),
+    ("layernorm/layernorm.cuh", include_str!("layernorm/layernorm.cuh")),
     ("halves/halves.cuh", include_str!("halves/halves.cuh")),
     ("dropout/draws.cuh", include_str!("dropout/draws.cuh")),
     ("linear/gelu.cuh", include_str!("linear/gelu.cuh")),

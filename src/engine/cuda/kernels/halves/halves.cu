@@ -1,5 +1,7 @@
 // The kernels that read or write the gradient of the residual stream, for one in halves. Nothing is dropped there.
+#include "embedding/embedding.cuh"
 #include "halves/halves.cuh"
+#include "layernorm/layernorm.cuh"
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_backward_halves(const operand* dout, const float* x, const float* lacks, const float* weight,
