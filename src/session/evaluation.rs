@@ -264,9 +264,9 @@ fn open_data(
     parts.collect()
 }
 
-/// Whether the model of a run was trained on a set, or on one of its files.
+/// Whether a model was trained on a set, or on one of its files, as far as its checkpoint and its run say.
 fn has_seen(source: &Source, set: &Dataset) -> bool {
-    let state = source.run().and_then(|_| CheckpointState::read(source.weights()).ok());
+    let state = CheckpointState::read(source.weights()).ok();
     if state.is_some_and(|state| state.trained_on().contains(&set.digest())) {
         return true;
     }

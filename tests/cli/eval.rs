@@ -301,6 +301,17 @@ fn a_loss_on_data_that_the_model_was_trained_on_is_told_of() {
             "{data}: {said}"
         );
     }
+    // a copy of a checkpoint has no run, and still says what it was trained on
+    let copied = lab.path("copied");
+    fs::create_dir(&copied).expect("a directory");
+    for entry in fs::read_dir(&newest).expect("a checkpoint") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), copied.join(entry.file_name())).expect("a copy");
+    }
+    for (data, is_seen) in [("a.txt", true), ("b.txt", false)] {
+        let said = eval(&lab, [shown(&copied), "--data", data]).expect(0).stdout.clone();
+        assert_eq!(said.contains("was trained on some of these data"), is_seen, "{data}: {said}");
+    }
 }
 
 /// What lies there now may be what the run was trained on.

@@ -343,3 +343,34 @@ fn the_page_works_in_a_browser_without_a_network() {
     assert_eq!(log["legend"].as_array().map(Vec::len), Some(7));
     assert_ne!(log["before"], log["sorted"]);
 }
+
+/// Asks the page of how many steps its points are means: of losses, of learning rates, which are not smoothed, and of
+/// evaluations.
+const AVERAGED: &str = r##"<script>
+addEventListener("load", () => setTimeout(() => {
+  const said = () => document.getElementById("smoothed").textContent, quantity = document.getElementById("quantity");
+  const log = [said()];
+  quantity.value = "lr"; quantity.dispatchEvent(new Event("change")); log.push(said());
+  quantity.value = "val_loss"; quantity.dispatchEvent(new Event("change")); log.push(said());
+  document.body.append(`said: ${log.join(", ")};`);
+}, 300));
+</script>"##;
+
+#[test]
+#[ignore = "needs Chromium or Chrome"]
+fn the_page_says_of_how_many_steps_a_point_of_a_long_log_is_a_mean() {
+    let lab = Lab::new();
+    let losses = (0..5000).map(|i| 5.0 - f64::from(i) * 1e-4).collect();
+    Fake { losses, ..Fake::new("fake-long", 1, 1e-3, 4.5) }.write(&lab.path("runs"));
+    for (smooth, losses) in [("1", 1), ("64", 64)] {
+        let text = String::from_utf8(plot(&lab, "page.html", &["--smooth", smooth])).expect("UTF-8");
+        let stride = text.split("\"stride\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
+        let stride: u32 = stride.and_then(|stride| stride.trim().parse().ok()).expect("a number");
+        assert!(stride > 1, "{stride}");
+        let asked = lab.write("asked.html", text.replace("</html>", &format!("{AVERAGED}</html>")));
+        let dom = dom(browser(), &asked, &lab.path("profile"));
+        let said = dom.split("said: ").nth(2).and_then(|rest| rest.split(';').next());
+        let expected = format!("over {} steps, over {stride} steps, none", losses.max(stride));
+        assert_eq!(said, Some(expected.as_str()));
+    }
+}

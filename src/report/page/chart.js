@@ -12,6 +12,11 @@ const state = {
   zoom: null, hidden: new Set(), hover: null, whole: false,
 };
 const points = () => state.window ?? Math.max(1, Math.round(longest() / 50));
+/** Of how many steps what is drawn is a mean: a point of a long log is one already. */
+function averaged() {
+  const { evaluated: isEvaluated, smoothed } = quantity(state.quantity);
+  return isEvaluated ? 1 : (smoothed ? points() : 1) * coarsest();
+}
 let view = null;
 
 const quantity = (name) => data.quantities.find((q) => q.name === name);

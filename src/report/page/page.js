@@ -17,10 +17,10 @@ function choices() {
   offer("axis", data.axes.filter((a) => data.runs.some((run) => column(run.train, a.name))), "axis");
   get("smooth").max = Math.max(2, Math.round(longest() / 5));
   get("smooth").value = points();
-  get("smoothed").textContent = points() > 1 ? `over ${points() * coarsest()} steps` : "none";
+  get("smoothed").textContent = averaged() > 1 ? `over ${averaged()} steps` : "none";
 }
 for (const id of ["quantity", "axis"])
-  get(id).addEventListener("change", (event) => { state[id] = wanted[id] = event.target.value; state.zoom = null; draw(); });
+  get(id).addEventListener("change", (event) => { state[id] = wanted[id] = event.target.value; state.zoom = null; choices(); draw(); });
 for (const [id, key] of [["logx", "logX"], ["logy", "logY"]]) {
   get(id).checked = state[key];
   get(id).addEventListener("change", (event) => { state[key] = event.target.checked; state.zoom = null; draw(); });
