@@ -71,6 +71,8 @@ pub(super) fn env(name: &str, value: &str, rank: usize, diagnostics: &mut Diagno
     if path.is_none() && meant.is_none() {
         return None;
     }
+    // what is not for a recipe may be a secret whose variable has another name
+    let value = if path.as_deref().is_none_or(is_about_keys) { value } else { "..." };
     let source = Arc::new(Source { medium: Medium::Env(name.into()), text: format!("{name}={value}"), rank });
     let mut refuse = |title: String, help: String| {
         diagnostics.push(Problem::new(title, Place::at(&source, 0..name.len())).help(help));
@@ -89,6 +91,12 @@ pub(super) fn env(name: &str, value: &str, rank: usize, diagnostics: &mut Diagno
             Some(parse::assignment(&source, &path, 0..name.len(), name.len() + 1, diagnostics))
         }
     }
+}
+
+/// Whether a path begins with a table, or is a key of none.
+fn is_about_keys(path: &str) -> bool {
+    let first = |path: &str| path.split('.').next().map(str::to_owned);
+    KEYS.iter().any(|key| first(key.path) == first(path))
 }
 
 fn flag(name: &str, argument: &str, rank: usize) -> (Arc<Source>, usize) {

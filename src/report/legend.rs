@@ -24,6 +24,8 @@ pub struct Legend {
     /// Where each line lies between the first and the last of a sweep over numbers, from 0 to 1; `None` for lines that
     /// have no such order.
     pub shades: Option<Vec<f64>>,
+    /// Keys in which lines differ and whose values labels leave out for want of room.
+    pub untold: Vec<String>,
 }
 
 impl Legend {
@@ -34,12 +36,15 @@ impl Legend {
         let first: Vec<&Run> = lines.iter().filter_map(|runs| runs.first().copied()).collect();
         let telling = telling(&first, keys);
         let order: Vec<usize> = (0..first.len()).collect();
-        let labels = match telling.as_slice() {
+        let (labels, untold) = match telling.as_slice() {
             [key] => return Self::of_key(&first, key, keys),
-            [] => first.iter().map(|run| run.id.clone()).collect(),
-            telling => names(lines).unwrap_or_else(|| described(&first, telling, keys)),
+            [] => (first.iter().map(|run| run.id.clone()).collect(), Vec::new()),
+            telling => match names(lines) {
+                Some(names) => (names, Vec::new()),
+                None => described(&first, telling, keys),
+            },
         };
-        Self { title: None, labels: distinct(&first, labels), order, shades: None }
+        Self { title: None, labels: distinct(&first, labels), order, shades: None, untold }
     }
 
     /// The shades in the order of [`order`](Self::order).
@@ -56,13 +61,14 @@ impl Legend {
         let title = Some(short(key, keys).to_owned());
         let mut order: Vec<usize> = (0..first.len()).collect();
         let numbers: Option<Vec<f64>> = values.iter().map(|value| value.as_ref()?.as_f64()).collect();
-        let Some(numbers) = numbers else { return Self { title, labels, order, shades: None } };
+        let Some(numbers) = numbers else { return Self { title, labels, order, ..Self::default() } };
         order.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
         // by rank: values of a sweep are often a factor apart, and each has to be told from the next
         let last = (first.len() - 1).max(1) as f64;
         let mut shades = vec![0.0; first.len()];
         order.iter().enumerate().for_each(|(rank, &line)| shades[line] = rank as f64 / last);
-        Self { title, labels, order, shades: (first.len() >= FEWEST_SHADES).then_some(shades) }
+        let shades = (first.len() >= FEWEST_SHADES).then_some(shades);
+        Self { title, labels, order, shades, untold: Vec::new() }
     }
 }
 
@@ -99,8 +105,9 @@ fn names(lines: &[Vec<&Run>]) -> Option<Vec<String>> {
     (names.iter().collect::<HashSet<_>>().len() == names.len()).then_some(names)
 }
 
-/// The values of the keys behind their names; where that is too long, of as few keys as are enough.
-fn described(first: &[&Run], telling: &[&String], keys: &[String]) -> Vec<String> {
+/// The values of the keys behind their names; where that is too long, of as few keys as are enough. The names of the
+/// keys that are left out.
+fn described(first: &[&Run], telling: &[&String], keys: &[String]) -> (Vec<String>, Vec<String>) {
     let part = |run: &Run, key: &String| {
         let text = differences::value(run, key).map_or_else(|| "none".to_owned(), |value| shown(&value));
         format!("{} {text}", short(key, keys))
@@ -120,7 +127,8 @@ fn described(first: &[&Run], telling: &[&String], keys: &[String]) -> Vec<String
             kept = others;
         }
     }
-    describe(&kept)
+    let untold = telling.iter().filter(|key| !kept.contains(key)).map(|key| short(key, keys).to_owned());
+    (describe(&kept), untold.collect())
 }
 
 /// The labels in as much room as a legend has. A label that two lines share gets the end of each one's id.
@@ -203,10 +211,11 @@ mod tests {
                 [("seed", seed.into()), ("data.train", json!([long(i)])), ("model.n_layer", i.into())];
             run(&format!("run-{i}{seed}"), &recipe)
         };
-        let found = legend(&[of(1, 1), of(2, 1), of(3, 2)]).labels;
+        let Legend { labels: found, untold, .. } = legend(&[of(1, 1), of(2, 1), of(3, 2)]);
         assert!(found.iter().all(|label| label.chars().count() <= MOST), "{found:?}");
         assert_eq!(found.iter().collect::<HashSet<_>>().len(), 3, "{found:?}");
         assert_eq!(found, ["seed 1, n_layer 1", "seed 1, n_layer 2", "seed 2, n_layer 3"], "no paths");
+        assert_eq!(untold, ["train"]);
         // nothing differs but where they are
         let same = legend(&[of(1, 1), of(1, 1)]).labels;
         assert_ne!(same[0], same[1]);

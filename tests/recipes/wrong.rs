@@ -315,6 +315,7 @@ fn flags_and_variables() {
             env(&[("RUNNER_SEED", "3")]),
             env(&[("RUNNER__EXTENDS", "a.toml")]),
             env(&[("RUNNER__SED", "3")]),
+            env(&[("RUNNER_SECRET__FILE", "not to be shown")]),
             env(&[("RUNNER_BATCH__TOTAL_TOKENS", "")]),
             env(&[("RUNNER_SAMPLE__PROMPT", "\"open")]),
         ]),

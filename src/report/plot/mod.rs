@@ -18,6 +18,7 @@ use super::compare::Comparison;
 use super::footing::Footing;
 use super::groups::Group;
 use super::legend::Legend;
+use super::notes::listed;
 use super::runs::Run;
 use super::target::Target;
 use crate::recipe::keys::SEED;
@@ -112,7 +113,7 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
             panel.series.push(end.map_or_else(|| series.clone(), |end| series.up_to(end)));
         }
     }
-    let note = note(&panels, comparison);
+    let note = note(&panels, comparison, &legend.untold);
     let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
     let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
     Figure { legend_title: legend.title, labels, looks, panels, note }
@@ -226,9 +227,12 @@ pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Le
     legend
 }
 
-/// How the picture is to be read, on one line.
-fn note(panels: &[Panel], comparison: &Comparison) -> String {
+/// How the picture is to be read, on one line; `untold` are keys that labels leave out.
+fn note(panels: &[Panel], comparison: &Comparison, untold: &[String]) -> String {
     let mut parts = Vec::new();
+    if !untold.is_empty() {
+        parts.push(format!("not in the legend: {}", listed(untold.to_vec())));
+    }
     let any = |with: &dyn Fn(&Panel, &Series) -> bool| {
         panels.iter().any(|panel| panel.series.iter().any(|series| with(panel, series)))
     };
