@@ -17,7 +17,16 @@ for pair in shakespeare=2.45 lipsum=2.8; do
             echo "--set seed=$seed --set optimizer.kind=$kind"
         done
     done | sh "$here/../sweeps/each.sh" "$here/$recipe.toml" "$@")
-    # shellcheck disable=SC2086 # RUNNER and the directories are words
-    ${RUNNER:-runner} compare $runs --target "val_loss=${pair#*=}" --metrics val_loss,step_ms,tokens_per_s \
-        --format "${FORMAT:-table}"
+    (
+        # one directory per line; a name may hold blanks
+        set --
+        while IFS= read -r dir; do
+            set -- "$@" "$dir"
+        done <<EOF
+$runs
+EOF
+        # RUNNER is split into words on purpose
+        ${RUNNER:-runner} compare "$@" --target "val_loss=${pair#*=}" --metrics val_loss,step_ms,tokens_per_s \
+            --format "${FORMAT:-table}"
+    )
 done

@@ -109,7 +109,7 @@ pub struct PlotArgs {
     /// Average lines over this many steps, 1 for none [default: a fiftieth of the run]
     #[arg(long, value_name = "STEPS", requires = "plot", value_parser = clap::value_parser!(u32).range(1..))]
     pub smooth: Option<u32>,
-    /// Make axes logarithmic: x, y or both
+    /// Make axes logarithmic: x, y or x,y
     #[arg(long, value_enum, value_name = "AXES", value_delimiter = ',', requires = "plot")]
     pub log: Vec<LogAxis>,
     /// Light or dark; an .svg or .html of neither follows the reader's screen, a .png is light

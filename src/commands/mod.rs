@@ -186,7 +186,9 @@ fn options(args: &ModelArgs) -> Result<Options, UsageError> {
 /// The runs that arguments name. A name of what neither is a run nor holds one is left out with a word.
 fn find_runs(dir: &RunsArgs, named: &[PathBuf]) -> Result<Vec<PathBuf>, RunError> {
     find::all(&dir.runs_dir, named, |name| {
-        terminal::say(&format!("`{}` is not a run and holds none; left out", name.display()));
+        let why =
+            if name.exists() { "is not a run and holds none" } else { "is a link that leads to nothing" };
+        terminal::say(&format!("`{}` {why}; left out", name.display()));
     })
 }
 

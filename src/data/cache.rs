@@ -41,11 +41,19 @@ impl Cache {
         found.map(|found| self.keep(found))
     }
 
-    /// The directory, which is made if it is not there.
+    /// The directory to write in, which is made if it is not there. Other users cannot look into it: texts that they
+    /// may not read are encoded there, and they would not use it.
     ///
     /// # Errors
     /// It can neither be made nor opened.
     pub(super) fn make(&self) -> Result<Arc<OpenDir>, DataError> {
+        let made = self.make_open()?;
+        // where a disk has no such rights, nobody has them
+        let _ = made.keep_private();
+        Ok(made)
+    }
+
+    fn make_open(&self) -> Result<Arc<OpenDir>, DataError> {
         if let Some(found) = self.find() {
             return Ok(found);
         }
@@ -95,7 +103,7 @@ fn may_come(dir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{chown, lchown, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 
     #[test]
     fn what_is_put_in_the_place_of_a_cache_is_neither_read_nor_written() {
@@ -104,6 +112,12 @@ mod tests {
         let cache = Cache::new(path("cache"), Some(path("own/texts")));
         assert!(cache.find().is_none() && !path("cache").exists(), "nothing is made to look");
         let held = cache.make().expect("made");
+        let mode = |name: &str| fs::metadata(path(name)).expect("there").mode() & 0o777;
+        assert_eq!(mode("cache"), 0o700);
+        // as earlier versions have left it
+        fs::set_permissions(path("cache"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        cache.make().expect("there");
+        assert_eq!(mode("cache"), 0o700);
         fs::rename(path("cache"), path("moved")).expect("moved");
         fs::create_dir(path("cache")).expect("another one");
         fs::write(path("cache/file"), "theirs").expect("written");

@@ -2,7 +2,7 @@
 
 use super::lipsum::{Lipsum, PREFIX};
 use super::{DataError, unfinished};
-use crate::regular::{Looked, Matches, Refused, matching_within};
+use crate::regular::{Looked, Matches, Refused, check_planted, matching_within};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -80,21 +80,25 @@ fn matches(pattern: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError
     match unreadable {
         Some((path, error)) => Err(DataError::Read { path, error }),
         None if paths.is_empty() => Err(DataError::NoMatch { pattern: pattern.into() }),
-        None => Ok(paths),
+        None => {
+            let named = Path::new(&pattern[..literal(pattern)]);
+            let planted = |path: &PathBuf| check_planted(path, named).map_err(DataError::read(path));
+            paths.iter().try_for_each(planted).map(|()| paths)
+        }
     }
+}
+
+/// The length of the leading directories that exist as spelled.
+fn literal(pattern: &str) -> usize {
+    let slashes = pattern.match_indices('/').map(|(slash, _)| slash);
+    slashes.take_while(|&slash| slash == 0 || Path::new(&pattern[..slash]).is_dir()).last().unwrap_or(0)
 }
 
 /// Escapes the leading directories that exist as spelled, so that a project may be in a directory named like
 /// `runs[old]`.
 fn escape_directories(pattern: &str) -> String {
-    let mut literal = 0;
-    for (slash, _) in pattern.match_indices('/') {
-        if slash > 0 && !Path::new(&pattern[..slash]).is_dir() {
-            break;
-        }
-        literal = slash;
-    }
-    glob::Pattern::escape(&pattern[..literal]) + &pattern[literal..]
+    let (directories, rest) = pattern.split_at(literal(pattern));
+    glob::Pattern::escape(directories) + rest
 }
 
 #[cfg(test)]

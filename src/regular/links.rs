@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -84,6 +85,27 @@ pub(super) fn file_followed(path: &Path, trusted: &Path, flags: OFlags) -> io::R
         }
         way.turn(&found, &last)?;
     }
+}
+
+/// Refuses a path below `trusted`, which the user has named, if it leads through a link that another user has put
+/// there to what is not that user's own: the link's maker need not be able to read it, and to copy it would show it.
+///
+/// # Errors
+/// Those of the system; [`ErrorKind::InvalidInput`] for such a link.
+pub fn check_planted(path: &Path, trusted: &Path) -> io::Result<()> {
+    for part in path.ancestors().take_while(|part| *part != trusted && !part.as_os_str().is_empty()) {
+        let found = part.symlink_metadata()?;
+        let maker = found.uid();
+        if found.is_symlink() && ![0, geteuid().as_raw()].contains(&maker) && part.metadata()?.uid() != maker
+        {
+            let problem = format!(
+                "`{}` is another user's link to a file that is not theirs: name what it leads to if you mean that",
+                part.display()
+            );
+            return Err(io::Error::new(ErrorKind::InvalidInput, problem));
+        }
+    }
+    Ok(())
 }
 
 /// How a part of a way is held open, without a right to read it.

@@ -9,7 +9,7 @@ mod open_dir;
 mod temporary;
 mod tree;
 
-pub use links::{confine, followed, open_followed};
+pub use links::{check_planted, confine, followed, open_followed};
 pub use matching::{Looked, Matches, Refused, matching, matching_within};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;

@@ -104,6 +104,15 @@ impl OpenDir {
         }
     }
 
+    /// Takes from other users all rights in it.
+    pub fn keep_private(&self) -> io::Result<()> {
+        let mode = self.handle.metadata()?.mode();
+        match mode & 0o077 {
+            0 => Ok(()),
+            _ => Ok(unix::fchmod(&self.handle, Mode::from_raw_mode(mode & 0o700))?),
+        }
+    }
+
     /// The path by which it was opened, for messages and for readers.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -39,8 +39,8 @@ impl Footing {
 
     /// The metrics of which the runs were measured on different data.
     #[must_use]
-    pub fn mixed<'a>(runs: &[Run], metrics: &'a [Metric]) -> Vec<(&'a Metric, Self)> {
-        let footings = metrics.iter().map(|metric| (metric, Self::new(runs, metric)));
+    pub fn mixed<'a>(runs: &[Run], metrics: impl IntoIterator<Item = &'a Metric>) -> Vec<(&'a Metric, Self)> {
+        let footings = metrics.into_iter().map(|metric| (metric, Self::new(runs, metric)));
         footings.filter(|(_, footing)| footing.is_mixed()).collect()
     }
 

@@ -15,8 +15,18 @@ use std::{fs, io};
 /// Fault points: `before_delete`, `mid_delete` (before each file of a directory).
 pub fn remove(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -> Result<(), RunError> {
     let name = name.as_ref();
-    let doomed = hide(dir, name, scope).and_then(|doomed| delete(dir, &doomed, scope));
+    let doomed = hide(dir, name, scope).and_then(|doomed| delete_unless_kept(dir, &doomed, scope));
     doomed.context("delete", &dir.join(name))
+}
+
+/// [`delete`], of what nobody misses if it stays under the name of a temporary: what another user has put into it, or
+/// what a reader still has open on NFS, does not end a run.
+pub fn delete_unless_kept(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -> io::Result<()> {
+    use io::ErrorKind::{DirectoryNotEmpty, PermissionDenied, ResourceBusy};
+    match delete(dir, name, scope) {
+        Err(error) if [DirectoryNotEmpty, PermissionDenied, ResourceBusy].contains(&error.kind()) => Ok(()),
+        deleted => deleted,
+    }
 }
 
 /// Takes the name from what is to be deleted, durably, and returns the one that it has until then.

@@ -9,9 +9,11 @@ use super::error::Context;
 use super::{RunError, dir, files};
 use crate::regular::{self, OFlags, OpenDir};
 use crate::wording::{no_formula, shortened};
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The columns that every row has, with their meanings; those of the measured numbers follow.
 pub const COLUMNS: &[(&str, &str)] = &[
@@ -64,7 +66,8 @@ pub struct Evaluation {
 /// Adds a row to the `eval.csv` of the run in `run`. Links of other users are followed on the way to `trusted` alone.
 ///
 /// # Errors
-/// [`RunError::Io`]; [`RunError::Malformed`] for a file that has no column `step`, which is left as it is.
+/// [`RunError::Io`], also where another process keeps a lock on the file for [`PATIENCE`]; [`RunError::Malformed`] for
+/// a file that has no column `step`, which is left as it is.
 pub fn append(run: &Path, trusted: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
     let path = run.join(dir::EVAL_CSV);
     let run = regular::open_followed(run, trusted).context("open", run)?;
@@ -81,10 +84,31 @@ fn locked(run: &OpenDir) -> Result<File, RunError> {
     loop {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE;
         let file = run.open_file(dir::EVAL_CSV, flags).context("open", &path)?;
-        file.lock().context("lock", &path)?;
+        lock_in_time(&file).context("lock", &path)?;
         // the writer before may have put another file in its place
         if run.is_named(dir::EVAL_CSV, &file).context("read", &path)? {
             return Ok(file);
+        }
+    }
+}
+
+/// Writers take a moment each; who holds a lock longer is no writer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn lock_in_time(file: &File) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(20))
+            }
+            Err(TryLockError::WouldBlock) => {
+                let problem = "another process has kept it for ten seconds and has not written the file; what was \
+                               measured is not saved";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, problem));
+            }
         }
     }
 }

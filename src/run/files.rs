@@ -121,7 +121,7 @@ pub fn sweep(dir: &OpenDir) -> Result<(), RunError> {
     for name in dir.names().context("read", dir.path())? {
         let path = dir.join(&name);
         if is_temporary(&name) {
-            delete(dir, &name, "sweep").context("delete", &path)?;
+            deletion::delete_unless_kept(dir, &name, "sweep").context("delete", &path)?;
         } else if let Some(target) = name.to_str().and_then(|name| name.strip_prefix(OLD)) {
             if dir.has(target) {
                 deletion::remove(dir, &name, "sweep")?;

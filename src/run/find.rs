@@ -8,6 +8,7 @@ use crate::regular::{self, Refused};
 use crate::weights::checkpoint_name;
 use glob::Pattern;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -25,8 +26,8 @@ enum Found {
     Matching(Vec<PathBuf>),
 }
 
-/// The runs below a runs directory, sorted by name; none where the directory is missing. One that may not be looked
-/// into, as another user's, counts by its name, and so does one that has lost its recipe.
+/// The runs below a runs directory, sorted by name; none where the directory is missing. A directory that may not be
+/// looked into, as another user's, counts as one, and by its name does one that has lost its recipe.
 ///
 /// # Errors
 /// [`RunError::NoDirectory`], [`RunError::Io`].
@@ -49,9 +50,13 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
 /// Whether a path is that of a run among others.
 fn is_listed(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return is_run(path) };
-    let has_an_id = || is_id(&name.to_string_lossy());
-    let has_record = || path.join(record::FILE).is_file();
-    !dir::is_hidden(name) && (is_run(path) || has_an_id() && (is_closed(path) || has_record()))
+    let has_lost_recipe = || is_id(&name.to_string_lossy()) && path.join(record::FILE).is_file();
+    !dir::is_hidden(name) && (is_run(path) || has_lost_recipe() || is_closed(path) && !is_of_disk(name))
+}
+
+/// Whether a name is that of the directory which every disk has for root.
+fn is_of_disk(name: &OsStr) -> bool {
+    name == "lost+found"
 }
 
 /// Whether a directory may not be looked into.
@@ -115,7 +120,8 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
             return Ok(holding(path).map_or_else(|| Found::Run(path.to_owned()), Found::Below));
         }
     }
-    if named.exists() {
+    // also a link that leads to nothing, as a shell finds it by a pattern
+    if named.symlink_metadata().is_ok() {
         return Ok(Found::Below(if named.is_dir() { list(named)? } else { Vec::new() }));
     }
     let text = named.to_str().unwrap_or_default();

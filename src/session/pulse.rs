@@ -91,7 +91,7 @@ pub struct Stopping {
     /// About how long it takes until the run can stop; `None` while that is not known: it looks when the kernel or the
     /// pass at hand ends.
     pub within: Option<Duration>,
-    /// The bytes of the checkpoint that follows, and about how long it takes; `None` if the step is saved already.
+    /// The bytes of the checkpoint that follows, and about how long it takes; `None` if the step is on the disk already.
     pub saving: Option<(u64, Duration)>,
 }
 
@@ -176,15 +176,11 @@ impl Pulse {
         state.at.done = 1.0;
     }
 
-    /// A checkpoint of this step was made, or is being written in the background.
-    pub(super) fn saved(&self, step: u64) {
-        self.state().saved = Some(step);
-    }
-
-    /// The last checkpoint took this long to write.
-    pub(super) fn saving_took(&self, time: Option<Duration>) {
-        if let Some(time) = time {
-            self.state().save_s = Some(time.as_secs_f64());
+    /// The last checkpoint on the disk, if this session has written one, is of this step and took this long.
+    pub(super) fn saved(&self, last: Option<(u64, Duration)>) {
+        if let Some((step, took)) = last {
+            let state = &mut *self.state();
+            (state.saved, state.save_s) = (Some(step), Some(took.as_secs_f64()));
         }
     }
 
@@ -250,7 +246,7 @@ impl Pulse {
             _ if state.looks_inside => state.longest,
             _ => pass_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         };
-        let is_saved = state.saved == Some(state.step) || state.at.doing == Doing::Checkpoint;
+        let is_saved = state.saved == Some(state.step);
         // of several ranks and other engines the run looks before a pass only
         let looks_again = state.at.may_break && part_of_pass(state.at) + ROUNDING < state.last_look;
         let may_finish = state.in_last_pass() && !looks_again;
@@ -369,9 +365,10 @@ mod tests {
         assert_eq!(pulse.stopping().saving, Some((400_000_000, Duration::from_secs(2))));
         pulse.begin(Doing::Checkpoint);
         let stopping = pulse.stopping();
-        assert!(stopping.saving.is_none() && stopping.within.is_some_and(|time| time.as_secs() < 3));
-        pulse.saved(4);
-        pulse.saving_took(Some(Duration::from_secs(7)));
+        assert!(stopping.saving.is_some() && stopping.within.is_some_and(|time| time.as_secs() < 3));
+        pulse.saved(None);
+        assert!(pulse.stopping().saving.is_some(), "it is being written");
+        pulse.saved(Some((4, Duration::from_secs(7))));
         assert_eq!(pulse.stopping().saving, None);
         pulse.stepped(5, Duration::from_secs(1));
         assert_eq!(pulse.stopping().saving, Some((400_000_000, Duration::from_secs(7))));

@@ -212,7 +212,7 @@ impl Events for Recorder<'_> {
             self.check_written()?;
             self.tell_of_tensorboard();
         }
-        self.watching.pulse.saving_took(self.saver.took());
+        self.watching.pulse.saved(self.saver.last());
         let tokens = row.tokens;
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
@@ -314,8 +314,7 @@ impl Events for Recorder<'_> {
         self.saver.save(engine, state)?;
         self.record.fast_paths = engine.fast_paths();
         self.memory_taken = self.memory_taken.max(engine.memory_taken());
-        self.watching.pulse.saved(progress.step);
-        self.watching.pulse.saving_took(self.saver.took());
+        self.watching.pulse.saved(self.saver.last());
         self.job.dir.write_record(&self.record)?;
         if std::mem::take(&mut self.asked) {
             // the next thing that happens may be a power cut

@@ -27,8 +27,8 @@ pub(super) struct Saver<'a> {
     told: bool,
     /// The checkpoint that is being written, and its step.
     pending: Option<(u64, Background)>,
-    /// What the last checkpoint took.
-    took: Option<Duration>,
+    /// The step of the last checkpoint that this session has on the disk, and what it took to write.
+    last: Option<(u64, Duration)>,
 }
 
 impl<'a> Saver<'a> {
@@ -52,7 +52,7 @@ impl<'a> Saver<'a> {
             snapshot_bytes,
             told: false,
             pending: None,
-            took: None,
+            last: None,
         }
     }
 
@@ -119,13 +119,13 @@ impl<'a> Saver<'a> {
 
     /// A checkpoint is on the disk.
     fn saved(&mut self, step: u64, took: Duration) {
-        self.took = Some(took);
+        self.last = Some((step, took));
         let checkpoint = checkpoint::path_of(self.run.path(), step);
         self.audience.tell(Event::Saved { step, checkpoint: &checkpoint, took });
     }
 
-    /// The time that the last checkpoint took to write, as far as it is known.
-    pub(super) fn took(&self) -> Option<Duration> {
-        self.took
+    /// The step of the last checkpoint that this session has on the disk, and the time that it took to write.
+    pub(super) fn last(&self) -> Option<(u64, Duration)> {
+        self.last
     }
 }

@@ -443,7 +443,9 @@ fn slow_and_many_connections_keep_none_out_for_long() {
     let mut events = server.events();
     let first = events.next("run");
     let points = first["train"]["columns"]["step"].as_array().expect("steps");
-    assert!(points.len() <= 600 && points.last() == Some(&19_999.into()), "{} points", points.len());
+    assert!(points.len() <= 600, "{} points", points.len());
+    // of the last 32 steps, for which it stands
+    assert_eq!(points.last(), Some(&19_983.5.into()));
     assert_eq!(first["stride"], 64, "{}", first["stride"]);
     append(&run.join("train.csv"), &row(20_000, 1.0));
     let news = events.until(|news| !news["train"].is_null());

@@ -199,7 +199,14 @@ fn without_power(lab: &Lab, args: &[&str]) -> Ended {
 fn a_run_that_may_not_be_looked_into_is_named_and_hides_no_other() {
     let lab = Lab::new();
     let [sound, closed] = two(&lab);
-    let path = lab.path("runs").join(&closed);
+    is_named_and_hides_none(&lab, &sound, &closed);
+    // the name of a copy need not be that of a run
+    fs::rename(lab.path("runs").join(&closed), lab.path("runs/a-copy")).expect("renamed");
+    is_named_and_hides_none(&lab, &sound, "a-copy");
+}
+
+fn is_named_and_hides_none(lab: &Lab, sound: &str, closed: &str) {
+    let path = lab.path("runs").join(closed);
     let at = format!("runs/{closed}");
     let set = |mode: u32| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("owned");
     set(0o000);
@@ -211,18 +218,35 @@ fn a_run_that_may_not_be_looked_into_is_named_and_hides_no_other() {
         &["compare", &format!("runs/{sound}"), &at],
         &["compare", "runs/*", "--format", "csv"],
     ];
-    let ended = ways.map(|args| (args, without_power(&lab, args)));
-    let watched = without_power(&lab, &["watch", &sound, &closed]);
-    let sampled = without_power(&lab, &["sample", &at]);
+    let ended = ways.map(|args| (args, without_power(lab, args)));
+    let watched = without_power(lab, &["watch", sound, closed]);
+    let sampled = without_power(lab, &["sample", &at]);
     set(0o755);
     for (args, ended) in ended {
-        assert!(ended.expect(0).stdout.contains(&sound), "{args:?}: {}", ended.stdout);
-        ended.says(&["could not read", &closed, "Permission denied"]);
+        assert!(ended.expect(0).stdout.contains(sound), "{args:?}: {}", ended.stdout);
+        ended.says(&["could not read", closed, "Permission denied"]);
         // of what nobody knows nothing differs
         assert!(!ended.stdout.contains("none"), "{args:?}: {}", ended.stdout);
     }
     assert!(watched.expect(1).stdout.contains(&format!("{sound}: finished")), "{}", watched.stdout);
-    sampled.expect(1).says(&[&closed, "Permission denied"]);
+    sampled.expect(1).says(&[closed, "Permission denied"]);
+}
+
+/// As a shell finds it by `runs/*`.
+#[test]
+fn a_link_that_leads_nowhere_is_named_and_hides_no_run() {
+    let lab = Lab::new();
+    let [one, other] = two(&lab).map(|id| format!("runs/{id}"));
+    for target in ["nowhere", "lost"] {
+        std::os::unix::fs::symlink(target, lab.path("runs/lost")).expect("a link");
+        for command in [&["list"][..], &["compare"], &["watch"], &["export", "--tensorboard", "tb"]] {
+            let ended = lab.run([command, &[&one, "runs/lost", &other]].concat());
+            ended.expect(0).says(&["`runs/lost` is a link that leads to nothing; left out"]);
+        }
+        // with nothing else it is a mistake
+        assert_ne!(lab.run(["compare", "runs/lost"]).code, Some(0));
+        fs::remove_file(lab.path("runs/lost")).expect("removed");
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::regular;
 use crate::report::follow::{LogTail, Piece};
 use crate::report::left::{Place, RECENT, Way};
 use crate::report::numbers::{seconds, thousands};
-use crate::report::page::columns;
 use crate::report::page::points::{Points, Position};
+use crate::report::page::{columns, kept};
 use crate::report::plot::{Quantity, quantities};
 use crate::report::runs::Run;
 use crate::report::scan::scan_bytes;
@@ -309,7 +309,7 @@ impl Log {
     fn new(run: &Path, name: &'static str, most: usize) -> Self {
         let (columns, places) = columns(name, quantities());
         let path = run.join(name);
-        let points = Points::new(columns, places, most);
+        let points = Points::new(columns, places, kept(name), most);
         Self { tail: LogTail::new(&path), path, stamp: None, points, is_evaluated: name == dir::VAL_CSV }
     }
 

@@ -36,7 +36,7 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
         }
     }
     // of the one that is judged by, the column `set` says it
-    let others = Footing::mixed(&comparison.runs, &comparison.asked).into_iter();
+    let others = Footing::mixed(&comparison.runs, measured::beside(comparison)).into_iter();
     for (metric, footing) in others.filter(|(metric, _)| !metric.is_of_column(comparison.judge())) {
         for set in 0..footing.count() {
             let of = comparison.runs.iter().zip(&footing.sets).filter(|(_, of)| **of == Some(set));

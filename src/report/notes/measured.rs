@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 /// The key of what training alone does to activations.
 const DROPOUT: &str = "model.dropout";
+/// The metric of the loss on the training data.
+const LOSS: &str = "loss";
 /// The metric of the share of the peak rate.
 const MFU: &str = "mfu";
 /// The metric of the loss on the validation data.
@@ -33,12 +35,20 @@ pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate wa
 
 pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the last evaluation in eval.csv";
 
-/// Which runs may be compared by a metric that was asked for beside the judged ones, where not all may.
+/// The metrics that a table shows beside the judged ones, of which something may have to be said.
+pub(super) fn beside(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
+    let is_usual = comparison.asked.is_empty() && comparison.targets.is_empty();
+    let usual =
+        comparison.metrics().filter(move |metric| is_usual && [LOSS, MFU].contains(&metric.name.as_str()));
+    comparison.asked.iter().chain(usual)
+}
+
+/// Which runs may be compared by a metric beside the judged ones, where not all may.
 pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut said: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
     let mut notes = Vec::new();
-    for (metric, footing) in Footing::mixed(runs, &comparison.asked) {
+    for (metric, footing) in Footing::mixed(runs, beside(comparison)) {
         if said.iter().any(|said| said.is_of_column(metric)) {
             continue;
         }
@@ -225,7 +235,7 @@ pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
 pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
     let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
     let is_of_training = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss;
-    let metric = judged.chain(&comparison.asked).find(is_of_training)?;
+    let metric = judged.chain(beside(comparison)).find(is_of_training)?;
     comparison.differences.differing.iter().any(|key| key == DROPOUT).then(|| {
         format!(
             "{} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the model \

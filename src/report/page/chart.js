@@ -5,17 +5,20 @@ const canvas = get("canvas"), tip = get("tip"), ctx = canvas.getContext("2d");
 const DASHES = [[], [9, 4], [3, 3], [11, 3, 3, 3]];
 const longest = () => Math.max(1, ...data.runs.map((run) => (run.train.step || []).length));
 const coarsest = () => Math.max(1, ...data.runs.map((run) => run.stride));
-// the window counts points; null is a fiftieth of the longest curve, also while that grows
+// the window counts points of the coarsest curve; null is a fiftieth of the longest curve, also while that grows
 const state = {
   axis: data.axis, quantity: data.quantity, logX: data.logX, logY: data.logY,
   window: data.window ? Math.max(1, Math.round(data.window / coarsest())) : null,
   zoom: null, hidden: new Set(), hover: null, whole: false,
 };
 const points = () => state.window ?? Math.max(1, Math.round(longest() / 50));
-/** Of how many steps what is drawn is a mean: a point of a long log is one already. */
+/** Over how many steps a curve is averaged: a point of a long log is a mean already. All are alike if they are smoothed. */
+const steps = (run, { smoothed }) => Math.max(run.stride, smoothed ? points() * coarsest() : 1);
 function averaged() {
-  const { evaluated: isEvaluated, smoothed } = quantity(state.quantity);
-  return isEvaluated ? 1 : (smoothed ? points() : 1) * coarsest();
+  const shown = quantity(state.quantity);
+  if (shown.evaluated) return "none";
+  const all = data.runs.map((run) => steps(run, shown)), least = Math.min(...all), most = Math.max(...all);
+  return most <= 1 ? "none" : `over ${least < most ? `${least} to ` : ""}${most} steps`;
 }
 let view = null;
 
@@ -62,13 +65,13 @@ function smooth(values, window) {
 
 /** The curve of a run as it is shown: places, values, and evaluations beside the training loss. */
 function curve(run) {
-  const { name, evaluated: isEvaluated, smoothed, marks } = quantity(state.quantity);
+  const shown = quantity(state.quantity), { name, evaluated: isEvaluated, marks } = shown;
   const values = column(run.val, marks);
   const evaluations = values ? { x: evaluated(run), y: values } : null;
   if (isEvaluated) return evaluations ? { ...evaluations, marks: evaluations } : { x: [], y: [] };
   const x = column(run.train, state.axis), y = column(run.train, name);
   if (!x || !y) return { x: [], y: [] };
-  return { x, y: smooth(y, smoothed ? points() : 1), marks: evaluations };
+  return { x, y: smooth(y, Math.round(steps(run, shown) / run.stride)), marks: evaluations };
 }
 
 /** The targets of the column that is shown, or of the one that is marked beside it. */

@@ -19,10 +19,9 @@ use crate::run::dir;
 use crate::wording::count;
 use document::{AXES, Document, axes, described};
 use lines::{Line, lines};
-use points::Points;
+use points::{Kept, Points};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
-use std::path::Path;
 
 /// Points in the whole page; more make it heavy to load.
 const MOST_POINTS: usize = 150_000;
@@ -117,12 +116,20 @@ pub(super) fn columns<'a>(log: &str, shown: impl IntoIterator<Item = &'a Quantit
     (axes.chain(own.map(|quantity| quantity.name.clone())).collect(), places)
 }
 
+/// What a page has of several rows of a log: evaluations are shown as they were measured.
+pub(super) fn kept(log: &str) -> Kept {
+    if log == dir::VAL_CSV { Kept::Last } else { Kept::Mean }
+}
+
 /// The logs of a run, thinned to so many points at most.
 fn curves(run: &Run, points: usize, shown: &[&Quantity]) -> Map<String, Value> {
     let mut buffer = Vec::new();
     let mut read = |log: &str| {
         let (columns, places) = columns(log, shown.iter().copied());
-        read(&run.path.join(log), columns, places, points, &mut buffer)
+        let mut points = Points::new(columns.clone(), places, kept(log), points);
+        let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
+        scan(&run.path.join(log), &wanted, &mut buffer, |row| points.push(row));
+        points
     };
     let (train, val) = (read(dir::TRAIN_CSV), read(dir::VAL_CSV));
     let json = json!({
@@ -133,11 +140,4 @@ fn curves(run: &Run, points: usize, shown: &[&Quantity]) -> Map<String, Value> {
         "val": val.from(0),
     });
     if let Value::Object(map) = json { map } else { Map::new() }
-}
-
-fn read(log: &Path, columns: Vec<String>, places: usize, most: usize, buffer: &mut Vec<u8>) -> Points {
-    let mut points = Points::new(columns.clone(), places, most);
-    let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
-    scan(log, &wanted, buffer, |row| points.push(row));
-    points
 }

@@ -17,7 +17,7 @@ function choices() {
   offer("axis", data.axes.filter((a) => data.runs.some((run) => column(run.train, a.name))), "axis");
   get("smooth").max = Math.max(2, Math.round(longest() / 5));
   get("smooth").value = points();
-  get("smoothed").textContent = averaged() > 1 ? `over ${averaged()} steps` : "none";
+  get("smoothed").textContent = averaged();
 }
 for (const id of ["quantity", "axis"])
   get(id).addEventListener("change", (event) => { state[id] = wanted[id] = event.target.value; state.zoom = null; choices(); draw(); });

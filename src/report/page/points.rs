@@ -3,13 +3,23 @@
 use crate::report::export::number;
 use serde_json::{Map, Value};
 
+/// What a point of several rows has of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// The mean of their values and of their places, so that a curve stays where it is.
+    Mean,
+    /// The last of them.
+    Last,
+}
+
 /// Points of the rows of a log. Each stands for as many rows as [`stride`](Self::stride) says, the last one perhaps for
-/// fewer: the mean of their values, and their last place along each axis.
+/// fewer.
 #[derive(Debug)]
 pub struct Points {
     columns: Vec<String>,
     /// How many of the columns, the first ones, are places along an axis.
     places: usize,
+    kept: Kept,
     /// Points at most; an even number.
     most: usize,
     stride: usize,
@@ -21,8 +31,18 @@ pub struct Points {
     generation: u64,
 }
 
-/// The sum of the finite values of a point and their number; for a place, the last value and 1.
+/// The sum of the finite values of a point and their number; of the last one, itself and 1.
 type Cell = (f64, u32);
+
+impl Kept {
+    fn of(self, a: Cell, b: Cell) -> Cell {
+        match self {
+            Self::Mean => (a.0 + b.0, a.1 + b.1),
+            Self::Last if b.1 == 0 => a,
+            Self::Last => b,
+        }
+    }
+}
 
 /// How much of some points a reader has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,10 +54,10 @@ pub struct Position {
 impl Points {
     /// No points yet, of rows with these columns, of which the first `places` are places along an axis.
     #[must_use]
-    pub fn new(columns: Vec<String>, places: usize, most: usize) -> Self {
+    pub fn new(columns: Vec<String>, places: usize, kept: Kept, most: usize) -> Self {
         let known = vec![false; columns.len()];
         let most = most.max(2).next_multiple_of(2);
-        Self { columns, places, most, stride: 1, rows: 0, cells: Vec::new(), known, generation: 1 }
+        Self { columns, places, kept, most, stride: 1, rows: 0, cells: Vec::new(), known, generation: 1 }
     }
 
     /// The columns of the rows.
@@ -87,7 +107,7 @@ impl Points {
             if !value.is_finite() {
                 continue;
             }
-            *cell = if column < self.places { (value, 1) } else { (cell.0 + value, cell.1 + 1) };
+            *cell = self.kept.of(*cell, (value, 1));
             if !std::mem::replace(&mut self.known[column], true) && self.rows > 0 {
                 // readers of the points so far lack the column
                 self.generation += 1;
@@ -102,13 +122,7 @@ impl Points {
         let mut halved = Vec::with_capacity(self.cells.len() / 2);
         for pair in self.cells.chunks(2 * width) {
             let (first, second) = pair.split_at(width);
-            for (column, (&a, &b)) in first.iter().zip(second).enumerate() {
-                halved.push(match column < self.places {
-                    true if b.1 > 0 => b,
-                    true => a,
-                    false => (a.0 + b.0, a.1 + b.1),
-                });
-            }
+            halved.extend(first.iter().zip(second).map(|(&a, &b)| self.kept.of(a, b)));
         }
         self.cells = halved;
         self.stride *= 2;
@@ -136,10 +150,8 @@ impl Points {
     pub fn from(&self, first: usize) -> Map<String, Value> {
         let width = self.columns.len();
         let cells = |column: usize| self.cells.iter().skip(first * width + column).step_by(width);
-        let shown = |column: usize, &(sum, count): &Cell| match column < self.places {
-            true if count > 0 => rounded(sum, 12),
-            true => Value::Null,
-            false => rounded(sum / f64::from(count), 6),
+        let shown = |column: usize, &(sum, count): &Cell| {
+            rounded(sum / f64::from(count), if column < self.places { 12 } else { 6 })
         };
         let values = |column: usize| cells(column).map(|cell| shown(column, cell)).collect::<Vec<_>>();
         let names = self.columns.iter().enumerate().filter(|(column, _)| self.known[*column]);
@@ -159,13 +171,17 @@ mod tests {
     use serde_json::json;
 
     fn points(most: usize, rows: usize) -> Points {
-        let mut points = Points::new(vec!["step".into(), "loss".into(), "mfu".into()], 1, most);
+        filled(Kept::Mean, most, rows)
+    }
+
+    fn filled(kept: Kept, most: usize, rows: usize) -> Points {
+        let mut points = Points::new(vec!["step".into(), "loss".into(), "mfu".into()], 1, kept, most);
         (0..rows).for_each(|i| points.push(&[i as f64, 10.0 * i as f64, f64::NAN]));
         points
     }
 
     #[test]
-    fn a_point_is_the_mean_of_its_rows_at_their_last_place() {
+    fn a_point_is_the_mean_of_its_rows_or_the_last_of_them() {
         let all = Value::from(points(4, 4).from(0));
         assert_eq!(
             all,
@@ -174,10 +190,12 @@ mod tests {
         );
         let halved = points(4, 5);
         assert_eq!(halved.stride(), 2);
-        assert_eq!(Value::from(halved.from(0)), json!({"step": [1, 3, 4], "loss": [5, 25, 40]}));
+        assert_eq!(Value::from(halved.from(0)), json!({"step": [0.5, 2.5, 4], "loss": [5, 25, 40]}));
+        let last = filled(Kept::Last, 4, 5);
+        assert_eq!(Value::from(last.from(0)), json!({"step": [1, 3, 4], "loss": [10, 30, 40]}));
         let long = points(4, 1000);
         assert_eq!((long.stride(), long.from(0)["step"].as_array().map(Vec::len)), (256, Some(4)));
-        assert_eq!(long.from(3), *json!({"step": [999], "loss": [8835]}).as_object().expect("an object"));
+        assert_eq!(long.from(3), *json!({"step": [883.5], "loss": [8835]}).as_object().expect("an object"));
     }
 
     #[test]
