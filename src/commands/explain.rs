@@ -122,7 +122,11 @@ fn absence(resolved: &Resolved, key: &Key, here: &Path) -> String {
         return "no layer sets it: a fifth of the run is taken".to_owned();
     }
     if key.is_used_by(kind.trim_matches('"')) {
-        return "no layer sets it, and it has no default".to_owned();
+        return match key.schedules {
+            [] => "no layer sets it, and it has no default".to_owned(),
+            // what a weaker layer says beside another kind is dropped with that
+            _ => format!("no layer sets it beside schedule.kind = {kind}, and it has no default"),
+        };
     }
     format!("it has no value with schedule.kind = {kind}, only with {}", key.schedules.join(", "))
 }

@@ -274,9 +274,9 @@ pub fn schema() -> String {
             or_null(json!({
                 "type": "integer",
                 "minimum": 2,
-                "description": "seeds per group with which the test, held against the number of tests, would find a \
-                                difference of this size in four of five cases; null where it is settled, there is no \
-                                test, or they are more than 10,000",
+                "description": "seeds per group with which the test, held against the number of pairs of groups, would \
+                                find a difference of this size in four of five cases; null where it is settled, there \
+                                is no test, or they are more than 10,000",
             })),
         ),
     ]);

@@ -91,7 +91,7 @@ pub struct Stopping {
     /// About how long it takes until the run can stop; `None` while that is not known: it looks when the kernel or the
     /// pass at hand ends.
     pub within: Option<Duration>,
-    /// The bytes of the checkpoint that follows, and about how long it takes; `None` if the step is on the disk already.
+    /// The bytes of the checkpoint that follows, and about how long it takes; `None` if the step is on the disk.
     pub saving: Option<(u64, Duration)>,
 }
 
