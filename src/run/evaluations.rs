@@ -66,8 +66,8 @@ pub struct Evaluation {
 /// Adds a row to the `eval.csv` of the run in `run`. Links of other users are followed on the way to `trusted` alone.
 ///
 /// # Errors
-/// [`RunError::Io`], also where another process keeps a lock on the file for [`PATIENCE`]; [`RunError::Malformed`] for
-/// a file that has no column `step`, which is left as it is.
+/// [`RunError::Io`], also where another process keeps a lock on the file for ten seconds; [`RunError::Malformed`] for a
+/// file that has no column `step`, which is left as it is.
 pub fn append(run: &Path, trusted: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
     let path = run.join(dir::EVAL_CSV);
     let run = regular::open_followed(run, trusted).context("open", run)?;

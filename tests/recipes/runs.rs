@@ -5,8 +5,9 @@ use crate::recipe_support;
 
 use recipe_support::{Recipes, printed, refused, runner};
 use runner::data::write_llmc;
-use runner::recipe::keys::KEYS;
+use runner::recipe::keys::{KEYS, Key};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const TINY: &str = "\
 name = \"tiny\"
@@ -300,14 +301,15 @@ fn every_key_changes_the_plan_the_computation_or_the_output() {
     let weights =
         train(&recipes, "tiny.toml --runs-dir first --set seed=9").join("checkpoints/step-00000004");
     std::fs::rename(weights, recipes.path("weights")).expect("a checkpoint to start from");
-    for key in KEYS {
+    let before = |key: &Key| {
         let row = ROWS.iter().find(|row| row.0 == key.path);
-        let (_, given, change, shows) = row.unwrap_or_else(|| {
+        let row = row.unwrap_or_else(|| {
             panic!(
                 "{}: say in ROWS where a change of it shows; a key that nothing reads must not be there",
                 key.path
             )
         });
+        let (_, given, _, shows) = row;
         // a run of an earlier key with this beginning is found again, finished; what shows an ending ends again
         let first = ROWS.iter().position(|row| row.1 == *given && !matches!(row.3, Ending));
         let unchanged = match (shows, first) {
@@ -315,25 +317,36 @@ fn every_key_changes_the_plan_the_computation_or_the_output() {
             (_, Some(first)) => format!("{}-before", ROWS[first].0),
         };
         let before = observe(&recipes, &unchanged, "tiny.toml", given, shows);
-        let (recipe, arguments) = match change.strip_suffix(".toml") {
-            Some(_) => (*change, (*given).to_owned()),
-            None => ("tiny.toml", format!("{given} --set {change}")),
-        };
-        let after = observe(&recipes, &format!("{}-after", key.path), recipe, &arguments, shows);
-        let before = before.unwrap_or_else(|error| panic!("{}: {error}", key.path));
-        match after {
-            Ok(after) => assert_ne!(before, after, "{} does nothing", key.path),
-            Err(error) => {
-                assert!(
-                    matches!(shows, PlanOrRefusal(_)) && error.contains(key.path),
-                    "{}: {error}",
-                    key.path
-                );
-            }
+        (row, before.unwrap_or_else(|error| panic!("{}: {error}", key.path)))
+    };
+    let befores: Vec<_> = KEYS.iter().map(before).collect();
+    // each of these trains in a directory of its own
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((row, before)) = befores.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    changes(&recipes, row, before);
+                }
+            });
         }
-    }
+    });
     for (path, ..) in ROWS {
         assert!(KEYS.iter().any(|key| key.path == *path), "{path} is no key");
+    }
+}
+
+/// Changes one key, and looks whether that shows.
+fn changes(recipes: &Recipes, (path, given, change, shows): &Row, before: &str) {
+    let (recipe, arguments) = match change.strip_suffix(".toml") {
+        Some(_) => (*change, (*given).to_owned()),
+        None => ("tiny.toml", format!("{given} --set {change}")),
+    };
+    match observe(recipes, &format!("{path}-after"), recipe, &arguments, shows) {
+        Ok(after) => assert_ne!(before, after, "{path} does nothing"),
+        Err(error) => {
+            assert!(matches!(shows, PlanOrRefusal(_)) && error.contains(path), "{path}: {error}");
+        }
     }
 }
 
