@@ -112,7 +112,7 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
                 let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
                 if meta.is_dir() {
                     let before = files.len();
-                    walk(&path, &path, &mut files, &mut HashSet::new())?;
+                    walk(&path, &mut files, &mut HashSet::new())?;
                     if files.len() == before {
                         return Err(PrepareError::NoFile { path });
                     }
@@ -132,15 +132,9 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
     }
 }
 
-/// Adds the files of text below a directory, which is `named` or lies in one that is. Hidden ones are left out, and so
-/// is everything that is no text of a corpus. A directory is walked once: links may lead to it again and again, and in
-/// circles.
-fn walk(
-    dir: &Path,
-    named: &Path,
-    files: &mut Vec<TextFile>,
-    seen: &mut HashSet<(u64, u64)>,
-) -> Result<(), PrepareError> {
+/// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a
+/// corpus. A directory is walked once: links may lead to it again and again, and in circles.
+fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -> Result<(), PrepareError> {
     let meta = fs::metadata(dir).map_err(DataError::read(dir))?;
     if !seen.insert((meta.dev(), meta.ino())) {
         return Ok(());
@@ -168,10 +162,11 @@ fn walk(
             meta => meta.map_err(DataError::read(&path))?,
         };
         if meta.is_dir() || text.is_some() {
-            regular::check_planted(&path, named).map_err(DataError::read(&path))?;
+            // the way to the directory was looked at before it was entered
+            regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
         }
         if meta.is_dir() {
-            walk(&path, named, files, seen)?;
+            walk(&path, files, seen)?;
         } else if let Some((shape, packing)) = text {
             if !meta.is_file() {
                 return Err(DataError::NotRegular { path }.into());

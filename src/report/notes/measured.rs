@@ -71,8 +71,9 @@ pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
     // the same of several groups is one note: what was measured, and how
     let mut notes: Vec<([String; 2], Vec<String>)> = Vec::new();
     let is_shown = |metric: &&Metric| {
-        let is_usual = comparison.asked.is_empty() && comparison.targets.is_empty();
-        metric.name != MFU || is_usual || comparison.asked.contains(metric) || comparison.judge() == *metric
+        metric.name != MFU
+            || beside(comparison).any(|shown| shown == *metric)
+            || comparison.judge() == *metric
     };
     for group in &comparison.groups {
         let is_mixed = |metric: &&Metric| group.is_mixed(&comparison.runs, metric);

@@ -170,8 +170,8 @@ void Scheduler::report_deadlock() {
         if (threads[i]->waits == Waits::warp) name = warps[i / warp_size].name;
     }
     machine.fail("deadlock: %u threads wait at __syncthreads, %u for their warp%s%s, %u are done",
-         counts[unsigned(Waits::block)], counts[unsigned(Waits::warp)], name ? " at " : "", name ? name : "",
-         counts[unsigned(Waits::finished)]);
+                 counts[unsigned(Waits::block)], counts[unsigned(Waits::warp)], name ? " at " : "", name ? name : "",
+                 counts[unsigned(Waits::finished)]);
 }
 
 void Scheduler::check_fence() {
@@ -232,7 +232,8 @@ void Scheduler::run(dim3 grid, unsigned count, unsigned bytes, Order order, uint
         machine.fail("a block has 32 to 1024 threads, a multiple of 32, not %u", count);
     }
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) {
-        machine.fail("a grid of %u x %u x %u blocks is none of 1..2^31-1 x 1..65535 x 1..65535", grid.x, grid.y, grid.z);
+        machine.fail("a grid of %u x %u x %u blocks is none of 1..2^31-1 x 1..65535 x 1..65535", grid.x, grid.y,
+                     grid.z);
     }
     warps.assign(count / warp_size, Warp{});
     while (threads.size() < count) threads.push_back(std::make_unique<Thread>());
