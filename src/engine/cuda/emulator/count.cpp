@@ -10,7 +10,7 @@ namespace emulator {
 // The two lowest bits of a mark; above them is the phase of the last reading.
 static constexpr uint64_t READ = 1, WRITTEN = 2;
 
-thread_local Counter counter;
+Counter counter;
 
 void Counter::watch(const Watched* watched, size_t count) {
     ranges = watched;

@@ -44,7 +44,7 @@ class Counter {
     Touched touched{};
 };
 
-// Of each thread: another one may wait for its launch meanwhile.
-extern thread_local Counter counter;
+// Only the launch that runs uses it; see launcher.cpp.
+extern __attribute__((visibility("hidden"))) Counter counter;
 
 }  // namespace emulator

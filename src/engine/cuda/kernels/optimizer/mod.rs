@@ -44,17 +44,20 @@ pub(in crate::engine::cuda) fn partials(totals: Address) -> Address {
     totals.offset(sums::PARTIALS * size_of::<f64>())
 }
 
-/// Computes partial sums of the squares of the gradients.
+/// Computes partial sums of squares. Each is of a block's share; there are no more blocks than have something to do, and
+/// the partial sums that are left are zero.
 pub(in crate::engine::cuda) fn squares<D: Device>(
     stream: &mut Stream<D>,
-    gradients: Address,
+    x: Address,
     len: usize,
     totals: Address,
 ) {
-    let args = [pointer(gradients), pointer(partials(totals)), long(len)];
+    let args = [pointer(x), pointer(partials(totals)), int(sums::PARTIAL_COUNT), long(len)];
+    let [most, ..] = blocks(len);
+    let grid = [most.clamp(1, sums::PARTIAL_COUNT), 1, 1];
     let traffic =
         Traffic::of_kernel().reads(wide(len), F32).writes(sums::PARTIAL_COUNT, F64).computes(2 * len);
-    stream.stating(traffic).launch("sum_of_squares", [sums::PARTIAL_COUNT, 1, 1], THREADS, &args);
+    stream.stating(traffic).launch("sum_of_squares", grid, THREADS, &args);
 }
 
 /// Computes the norm from the partial sums, and decides whether to update; see `decide_update` in `step.cu`.

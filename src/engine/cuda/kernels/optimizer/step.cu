@@ -2,9 +2,9 @@
 // operands. The sum of squares and the operands are one pass over the flat buffers each. Nothing goes through the host.
 #include "numbers.cuh"
 
-// partials[block] = the sum of squares of the block's share of x.
+// partials[block] = the sum of squares of the block's share of x; those of the `count` that no block has are zero.
 extern "C" __global__ void __launch_bounds__(SQUARE_THREADS)
-sum_of_squares(const float* x, double* partials, i64 len) {
+sum_of_squares(const float* x, double* partials, int count, i64 len) {
     __shared__ double scratch[WARP];
     double sum = 0.0;
     i64 step = (i64)gridDim.x * SQUARE_THREADS * 4;
@@ -15,6 +15,8 @@ sum_of_squares(const float* x, double* partials, i64 len) {
     }
     sum = block_sum(sum, scratch);
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+    int rest = gridDim.x + blockIdx.x * SQUARE_THREADS + threadIdx.x;
+    for (; rest < count; rest += gridDim.x * SQUARE_THREADS) partials[rest] = 0.0;
 }
 
 // Computes sums[1..5] = {loss, squares, applied, scale} from sums[0], the step's loss, and the partial sums
