@@ -13,14 +13,14 @@ use crate::session::ending::Elsewhere;
 use crate::wording::{shortened, tame, tame_line, tame_message};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use serde_json::{Map, Value as Json};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Times per second that a bar is drawn at most.
@@ -54,7 +54,7 @@ struct Name {
 const MOST_LINE: usize = 1 << 14;
 
 /// How often a reader that does not read is looked for.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Whether this process is asked to end.
 static HURRIES: AtomicBool = AtomicBool::new(false);
@@ -112,14 +112,60 @@ pub(super) fn event(kind: &str, fields: Map<String, Json>) {
 /// Writes to stderr, in one piece, or lines of processes that share it would mix. It waits while nobody reads, as every
 /// program does, but not once this process is [asked to end](hurry): a checkpoint waits for no reader.
 fn put(text: &str) {
-    let mut stderr = io::stderr().lock();
-    loop {
-        let waited = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&LOOK));
-        match waited {
-            Ok(0) if HURRIES.load(Ordering::Relaxed) => return,
-            Ok(0) | Err(Errno::INTR) => {}
-            // what is wrong with it is no failure
-            _ => return drop(stderr.write_all(text.as_bytes())),
+    let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+    match &mut *writer {
+        Some(writer) => writer.put(text),
+        // where there can be no other thread
+        none => match Writer::start() {
+            Ok(started) => none.insert(started).put(text),
+            Err(_) => drop(io::stderr().lock().write_all(text.as_bytes())),
+        },
+    }
+}
+
+/// A thread that writes to stderr. What a terminal or a pipe takes without waiting cannot be known before, so that it
+/// is this thread that waits.
+struct Writer {
+    texts: Sender<String>,
+    written: Receiver<()>,
+    /// Whether a text is on its way.
+    busy: bool,
+}
+
+static WRITER: Mutex<Option<Writer>> = Mutex::new(None);
+
+impl Writer {
+    fn start() -> io::Result<Self> {
+        let (texts, received) = mpsc::channel::<String>();
+        let (done, written) = mpsc::channel();
+        thread::Builder::new().name("stderr".to_owned()).spawn(move || {
+            for text in received {
+                // what is wrong with it is no failure
+                let _ = io::stderr().lock().write_all(text.as_bytes());
+                if done.send(()).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { texts, written, busy: false })
+    }
+
+    fn put(&mut self, text: &str) {
+        self.wait();
+        if !self.busy {
+            self.busy = self.texts.send(text.to_owned()).is_ok();
+            self.wait();
+        }
+    }
+
+    /// Waits until the text has been written, or until the process is to end and nobody reads.
+    fn wait(&mut self) {
+        while self.busy {
+            match self.written.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) if HURRIES.load(Ordering::Relaxed) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => self.busy = false,
+            }
         }
     }
 }
@@ -270,7 +316,10 @@ impl TermLike for Below {
     fn flush(&self) -> io::Result<()> {
         let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let text = text.trim_end_matches(' ');
-        if text.is_empty() { Ok(()) } else { io::stderr().lock().write_all(format!("{text}\r").as_bytes()) }
+        if !text.is_empty() {
+            put(&format!("{text}\r"));
+        }
+        Ok(())
     }
 }
 

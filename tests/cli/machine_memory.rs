@@ -214,6 +214,10 @@ fn runs_correct_a_prediction_and_measuring_forgets_them() {
     assert!(line.contains(&format!("from the median of 12 steps of {id} on 20")), "{line}");
     let from = machine.json(&["plan", "tiny.toml"])["predicted_from"].clone();
     assert_eq!((&from["kind"], &from["id"], &from["steps"]), (&json!("run"), &json!(id), &json!(12)));
+    // what a plan for several ranks has timed says nothing about the run
+    let ranks = prediction(&machine, &["--set", "batch.world_size=2"]).1;
+    assert!(ranks.contains("from a small step timed"), "{ranks}");
+    assert_eq!(prediction(&machine, &[]).1, line);
     // a run that is stopped counts, and is newer
     let mut command = machine.command(tiny("runs", &["seed=2", "schedule.max_steps=100000000"]));
     command.args(["--set", "eval.every=0", "--set", "checkpoint.every=0"]);

@@ -6,10 +6,13 @@
 use crate::support;
 
 use std::fs;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr;
 use std::time::Duration;
-use support::{Gate, Lab, Live, checkpoints, essence, record, rows, tiny, val_csv, wait};
+use support::{Gate, Lab, Live, checkpoints, essence, record, rows, spawned_with, tiny, val_csv, wait};
 
 /// The arguments of a run of six slow steps: each has `micro_steps` forward passes of one row.
 pub(crate) fn slow(micro_steps: usize) -> Vec<String> {
@@ -327,6 +330,48 @@ fn a_reader_that_does_not_read_keeps_no_run_from_ending_after_a_checkpoint() {
                 std::mem::replace(&mut known, fs::read(run.join("val.csv")).map_or(0, |log| log.len()));
             std::thread::sleep(Duration::from_secs(1));
             known > 1000 && before == known
+        });
+        live.signal("TERM");
+        wait("the end", || live.is_over());
+        live.end().expect(143);
+        let at = record(&run);
+        assert_eq!(at["status"], "interrupted");
+        let step = at["steps_done"].as_u64().expect("a number");
+        assert_eq!(checkpoints(&run).last(), Some(&format!("step-{step:08}")));
+    }
+}
+
+/// A terminal: the end that a person types at, and the end of programs.
+fn terminal() -> [fs::File; 2] {
+    let mut ends = [-1; 2];
+    let [person, program] = &mut ends;
+    // SAFETY: both are places for a number, and null asks for the usual settings and no name.
+    let code = unsafe { libc::openpty(person, program, ptr::null_mut(), ptr::null_mut(), ptr::null_mut()) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: they have just been opened, and nothing else has them.
+    ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) }.into())
+}
+
+#[test]
+fn a_terminal_that_is_stopped_or_not_read_keeps_no_run_from_ending_after_a_checkpoint() {
+    for (typed, how) in [(&b"\x13"[..], &["--verbose"][..]), (b"\x13", &[]), (b"", &["--verbose"])] {
+        let lab = Lab::new();
+        let many = ["schedule.max_steps=1000000", "eval.every=1"];
+        let [mut person, program] = terminal();
+        let mut command =
+            lab.command(tiny("runs", &many).iter().map(String::as_str).chain(how.iter().copied()));
+        command.env("TERM", "xterm");
+        let mut live = spawned_with(command, program);
+        wait("a run", || fs::read_dir(lab.path("runs")).is_ok_and(|mut dir| dir.next().is_some()));
+        let run = lab.only_run("runs");
+        let rows_of_the_log = || fs::read(run.join("val.csv")).map_or(0, |log| log.len());
+        wait("steps", || rows_of_the_log() > 1000);
+        person.write_all(typed).expect("typed");
+        let mut known = 0;
+        wait("a program that waits", || {
+            let before = std::mem::replace(&mut known, rows_of_the_log());
+            std::thread::sleep(Duration::from_secs(1));
+            before == known
         });
         live.signal("TERM");
         wait("the end", || live.is_over());

@@ -240,8 +240,13 @@ impl Ended {
 }
 
 /// Starts a command and lets it run.
-pub(crate) fn spawned(mut command: Command) -> Live {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+pub(crate) fn spawned(command: Command) -> Live {
+    spawned_with(command, Stdio::piped())
+}
+
+/// [`spawned`] with this as its stderr.
+pub(crate) fn spawned_with(mut command: Command, stderr: impl Into<Stdio>) -> Live {
+    command.stdout(Stdio::piped()).stderr(stderr);
     Live(Some(command.spawn().expect("the program starts")))
 }
 

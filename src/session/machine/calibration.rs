@@ -111,8 +111,8 @@ pub fn remembered(plan: &Plan, engine: EngineKind, cache: &Cache) -> Option<(Rat
     Some((rates, basis.unwrap_or(Basis::Timed { on: None, now: false })))
 }
 
-/// Rates for a plan from a small step that is timed now. The cache remembers them in place of all that it knew of such
-/// plans.
+/// Rates for a plan from a small step that is timed now. The cache remembers them in place of all that it would have
+/// told of such a plan.
 ///
 /// # Errors
 /// Where the engine cannot be opened or fails.
@@ -120,7 +120,10 @@ pub fn measured(plan: &Plan, engine: EngineKind, cache: &Cache) -> Result<(Rates
     let rates = measure(&probe(plan, engine), engine, plan.cuda)?;
     let basis = Basis::Timed { on: Some(facts::now()), now: true };
     cache.update(FILE, |all| {
-        all.remove(&key_of_runs(plan, engine));
+        // a plan for several ranks does not go by runs, and says nothing about them
+        if is_alone(plan) {
+            all.remove(&key_of_runs(plan, engine));
+        }
         all.insert(key_of_probe(plan, engine), Remembered { rates, basis: Some(basis.clone()) });
     });
     Ok((rates, basis))
