@@ -23,6 +23,7 @@ mod recipes;
 mod sample;
 mod schema;
 mod signals;
+mod stderr;
 mod terminal;
 mod train;
 mod verify;

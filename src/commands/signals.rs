@@ -10,7 +10,7 @@
 //! command.
 
 use super::exit::Exit;
-use super::terminal;
+use super::{stderr, terminal};
 use crate::report::numbers::{bytes, roughly};
 use crate::session::Requests;
 use crate::session::pulse::Stopping;
@@ -64,7 +64,7 @@ fn receive() -> io::Result<Arc<Requests>> {
                 SIGHUP => Stop::HangUp,
                 _ => Stop::Interrupt,
             };
-            terminal::hurry();
+            stderr::hurry();
             if asked.ask_to_stop(stop) {
                 answer(stop, asked.pulse().map(|pulse| pulse.stopping()));
                 first = Some(Instant::now());

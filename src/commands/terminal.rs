@@ -4,6 +4,7 @@
 //! width changes, what is below the cursor is the bar and nothing else, and is cleared as a whole.
 
 use super::layout::{self, Piece};
+use super::stderr::put;
 use crate::data::Progress;
 use crate::json;
 use crate::recipe::Diagnostics;
@@ -15,12 +16,10 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 use serde_json::{Map, Value as Json};
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Times per second that a bar is drawn at most.
@@ -52,12 +51,6 @@ struct Name {
 
 /// Bytes of a line of a message at most.
 const MOST_LINE: usize = 1 << 14;
-
-/// How often a reader that does not read is looked for.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// Whether this process is asked to end.
-static HURRIES: AtomicBool = AtomicBool::new(false);
 
 /// Whether stderr gets JSON alone.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -107,72 +100,6 @@ pub(super) fn event(kind: &str, fields: Map<String, Json>) {
     let mut event = Map::from_iter([("event".to_owned(), kind.into()), ("time".to_owned(), now().into())]);
     event.extend(fields);
     put(&format!("{}\n", json::shown(&Json::Object(event))));
-}
-
-/// Writes to stderr, in one piece, or lines of processes that share it would mix. It waits while nobody reads, as every
-/// program does, but not once this process is [asked to end](hurry): a checkpoint waits for no reader.
-fn put(text: &str) {
-    let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
-    match &mut *writer {
-        Some(writer) => writer.put(text),
-        // where there can be no other thread
-        none => match Writer::start() {
-            Ok(started) => none.insert(started).put(text),
-            Err(_) => drop(io::stderr().lock().write_all(text.as_bytes())),
-        },
-    }
-}
-
-/// A thread that writes to stderr. What a terminal or a pipe takes without waiting cannot be known before, so that it
-/// is this thread that waits.
-struct Writer {
-    texts: Sender<String>,
-    written: Receiver<()>,
-    /// Whether a text is on its way.
-    busy: bool,
-}
-
-static WRITER: Mutex<Option<Writer>> = Mutex::new(None);
-
-impl Writer {
-    fn start() -> io::Result<Self> {
-        let (texts, received) = mpsc::channel::<String>();
-        let (done, written) = mpsc::channel();
-        thread::Builder::new().name("stderr".to_owned()).spawn(move || {
-            for text in received {
-                // what is wrong with it is no failure
-                let _ = io::stderr().lock().write_all(text.as_bytes());
-                if done.send(()).is_err() {
-                    break;
-                }
-            }
-        })?;
-        Ok(Self { texts, written, busy: false })
-    }
-
-    fn put(&mut self, text: &str) {
-        self.wait();
-        if !self.busy {
-            self.busy = self.texts.send(text.to_owned()).is_ok();
-            self.wait();
-        }
-    }
-
-    /// Waits until the text has been written, or until the process is to end and nobody reads.
-    fn wait(&mut self) {
-        while self.busy {
-            match self.written.recv_timeout(LOOK) {
-                Err(RecvTimeoutError::Timeout) if HURRIES.load(Ordering::Relaxed) => return,
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => self.busy = false,
-            }
-        }
-    }
-}
-
-/// From now on, what nobody reads is left unsaid.
-pub(super) fn hurry() {
-    HURRIES.store(true, Ordering::Relaxed);
 }
 
 /// [`say`] for a text in which only the colours that this program chose can act on the terminal.

@@ -52,9 +52,10 @@ fn pickle(bytes: &[u8]) -> Option<&'static str> {
 }
 
 fn as_text(bytes: &[u8]) -> Option<&'static str> {
-    let sample = &bytes[..bytes.len().min(SAMPLE)];
+    // a copy: others may write to a map, and what has been checked must not change
+    let sample = bytes[..bytes.len().min(SAMPLE)].to_vec();
     // a character may be cut at the end of the sample
-    let text = match std::str::from_utf8(sample) {
+    let text = match std::str::from_utf8(&sample) {
         Ok(text) => text,
         Err(error) if error.error_len().is_none() => {
             std::str::from_utf8(&sample[..error.valid_up_to()]).ok()?

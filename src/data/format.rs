@@ -131,6 +131,9 @@ fn check_length(path: &Path, bytes: &[u8], layout: Layout, declared: u64) -> Res
     }
 }
 
+/// More bytes than the header of an array of numbers has: numpy's own have about a hundred.
+const MOST_NPY_HEADER: usize = 1 << 16;
+
 /// The npy format, version 1 to 3: magic, two version bytes, the header's length (16 bits in version 1, else 32), then
 /// a Python dictionary literal with `descr`, `fortran_order` and `shape`.
 fn npy(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
@@ -142,8 +145,13 @@ fn npy(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
         other => return Err(damaged(&format!("version {other}"))),
     };
     let offset = start + length.ok_or_else(truncated)?;
+    // a copy: others may write to a map, and what has been checked must not change
     let header = bytes.get(start..offset).ok_or_else(truncated)?;
-    let header = std::str::from_utf8(header).map_err(|_| damaged("not text"))?;
+    if header.len() > MOST_NPY_HEADER {
+        return Err(damaged("its header is too long"));
+    }
+    let header = header.to_vec();
+    let header = std::str::from_utf8(&header).map_err(|_| damaged("not text"))?;
 
     let descr = value(header, "descr").ok_or_else(|| damaged("no descr"))?;
     let width = match quoted(descr) {

@@ -4,10 +4,11 @@ use super::cache::Cache;
 use super::format::Format;
 use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
-use super::source::Source;
+use super::source::{Found, Source};
 use super::tokenizer::{END_OF_TEXT, Tokenizer, TokenizerKind};
 use super::tokens::{Tokens, entropy};
 use super::{DataError, Progress, megatron, vocabulary};
+use crate::regular;
 use std::path::{Path, PathBuf};
 
 /// How many tokens are shown.
@@ -72,7 +73,8 @@ pub fn inspect(path: &Path, cache: &Cache, progress: &dyn Progress) -> Result<In
     let scanner = Scanner { cache, progress, big: super::dataset::BIG };
     let beside = path.to_str().map(|path| vocabulary::stated(&[path.to_owned()])).transpose()?.flatten();
     let tokenizer = beside.map_or_else(|| Tokenizer::gpt2().clone(), |stated| stated.tokenizer);
-    let shard::Opened { info, tokens, .. } = shard::open(&Source::File(path.into()), &tokenizer, &scanner)?;
+    let shard::Opened { info, tokens, .. } =
+        shard::open(&Source::File(Found::named(path)), &tokenizer, &scanner)?;
     let bytes = path.metadata().map_err(DataError::read(path))?.len();
     let mut first = vec![0; info.tokens.min(FIRST) as usize];
     tokens.read(0, &mut first);
@@ -104,6 +106,7 @@ pub fn data_files(dir: &Path) -> Result<Vec<PathBuf>, DataError> {
         let is_data = EXTENSIONS.iter().any(|known| extension.as_deref().is_some_and(|it| it == *known));
         let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if is_data && !is_hidden && path.is_file() {
+            regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
             files.push(path);
         }
     }

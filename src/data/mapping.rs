@@ -1,6 +1,7 @@
 //! Maps files into memory, so that tokens are read without being copied.
 
 use super::DataError;
+use super::source::Found;
 use crate::regular::{self, OFlags, OpenDir};
 use memmap2::Mmap;
 use std::fs::File;
@@ -10,6 +11,11 @@ use std::path::Path;
 /// Opens a regular file and maps it into memory. An empty file maps to no bytes.
 pub(super) fn map(path: &Path) -> Result<(File, Mmap), DataError> {
     mapped(path, regular::open(path))
+}
+
+/// [`map`] for one of the files that the user's names lead to.
+pub(super) fn map_found(found: &Found) -> Result<(File, Mmap), DataError> {
+    mapped(&found.path, found.open())
 }
 
 /// Maps the regular file in `dir` that has this name, which must not be that of a link, like [`map`].

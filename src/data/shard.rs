@@ -4,7 +4,7 @@ use super::DataError;
 use super::format::{Format, recognize};
 use super::guard::{Guard, Stamp};
 use super::lipsum::Lipsum;
-use super::mapping::map;
+use super::mapping::map_found;
 use super::scan::{Scan, Scanner, scan_tokens};
 use super::source::Source;
 use super::text;
@@ -50,8 +50,9 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
             let (tokens, scan) = builtin(lipsum, tokenizer)?;
             (lipsum.to_string(), None, Format::Builtin, (Arc::new(tokens), scan, None))
         }
-        Source::File(path) => {
-            let (file, bytes) = map(path)?;
+        Source::File(found) => {
+            let path = &found.path;
+            let (file, bytes) = map_found(found)?;
             let (format, opened) = match recognize(path, &bytes)? {
                 None => (Format::Text, text::open(path, &file, &bytes, tokenizer, scanner)?),
                 Some(layout) => {

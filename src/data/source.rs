@@ -2,15 +2,40 @@
 
 use super::lipsum::{Lipsum, PREFIX};
 use super::{DataError, unfinished};
-use crate::regular::{Looked, Matches, Refused, check_planted, matching_within};
+use crate::regular::{self, Looked, Matches, Refused, check_planted, matching_within};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The origin of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
-    File(PathBuf),
+    File(Found),
     Builtin(Lipsum),
+}
+
+/// A file or a directory, and what of its path the user has spelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) named: PathBuf,
+}
+
+impl Found {
+    /// What the user has named.
+    pub(super) fn named(path: &Path) -> Self {
+        Self { path: path.to_owned(), named: path.to_owned() }
+    }
+
+    /// A file or a directory below this one.
+    pub(super) fn below(&self, path: PathBuf) -> Self {
+        Self { path, named: self.named.clone() }
+    }
+
+    /// Opens the file, though not through a link of another user to what is not theirs, unless the user has named it.
+    pub(super) fn open(&self) -> io::Result<File> {
+        regular::open_unplanted(&self.path, &self.named)
+    }
 }
 
 /// Expands each glob in sorted order, and keeps plain paths and built-in names as they are.
@@ -28,11 +53,12 @@ fn expand_within(specs: &[String], looked: &mut Looked) -> Result<Vec<Source>, D
             sources.push(Source::Builtin(Lipsum::parse(spec)?));
         } else if Path::new(spec).exists() || !is_glob(spec) {
             unfinished::check_shard(Path::new(spec))?;
-            sources.push(Source::File(spec.into()));
+            sources.push(Source::File(Found::named(Path::new(spec))));
         } else {
             let paths = matches(spec, looked)?;
             unfinished::check_matches(spec, &paths)?;
-            sources.extend(paths.into_iter().map(Source::File));
+            let named = Found::named(Path::new(&spec[..literal(spec)]));
+            sources.extend(paths.into_iter().map(|path| Source::File(named.below(path))));
         }
     }
     Ok(sources)
@@ -45,7 +71,7 @@ pub fn files(specs: &[String]) -> Vec<PathBuf> {
     let expanded =
         specs.iter().filter_map(|spec| expand_within(std::slice::from_ref(spec), &mut looked).ok());
     let path = |source| match source {
-        Source::File(path) => Some(path),
+        Source::File(found) => Some(found.path),
         Source::Builtin(_) => None,
     };
     expanded.flatten().filter_map(path).collect()
@@ -56,7 +82,7 @@ pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
     let mut looked = Looked::default();
     let fault = |spec: &String| match expand_within(std::slice::from_ref(spec), &mut looked) {
         Ok(sources) => sources.iter().find_map(|source| match source {
-            Source::File(path) => path.metadata().err().map(DataError::read(path)),
+            Source::File(Found { path, .. }) => path.metadata().err().map(DataError::read(path)),
             Source::Builtin(_) => None,
         }),
         Err(error) => Some(error),
@@ -114,6 +140,10 @@ mod tests {
         expand(&specs.iter().map(|s| s.to_string()).collect::<Vec<_>>())
     }
 
+    fn found(path: &Path, named: &Path) -> Source {
+        Source::File(Found { path: path.to_owned(), named: named.to_owned() })
+    }
+
     #[test]
     fn globs_are_sorted_and_stand_where_they_are_named() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -122,7 +152,8 @@ mod tests {
         let glob = file("train-*.bin").display().to_string();
         let sources = files(&[&c.display().to_string(), &glob, "builtin:lipsum:seed=4"]).expect("expanded");
         let lipsum = Source::Builtin(Lipsum { seed: 4, words: 200_000 });
-        assert_eq!(sources, [Source::File(c), Source::File(a), Source::File(b), lipsum]);
+        let named = dir.path();
+        assert_eq!(sources, [found(&c, &c), found(&a, named), found(&b, named), lipsum]);
     }
 
     #[test]
@@ -131,9 +162,9 @@ mod tests {
         let odd = dir.path().join("runs[old] *");
         std::fs::create_dir(&odd).expect("a directory");
         let (a, b) = (touch(odd.join("a[1].bin")), touch(odd.join("b.bin")));
-        assert_eq!(files(&[&a.display().to_string()]).expect("expanded"), [Source::File(a.clone())]);
+        assert_eq!(files(&[&a.display().to_string()]).expect("expanded"), [found(&a, &a)]);
         let glob = odd.join("*.bin").display().to_string();
-        assert_eq!(files(&[&glob]).expect("expanded"), [Source::File(a), Source::File(b)]);
+        assert_eq!(files(&[&glob]).expect("expanded"), [found(&a, &odd), found(&b, &odd)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::card::{CARD, Card};
 use super::format::{Format, recognize};
-use super::mapping::map;
+use super::mapping::{map, map_found};
 use super::source::{Source, expand, files};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::{DataError, unfinished};
@@ -175,6 +175,27 @@ fn is_bare(path: &Path) -> bool {
     layout.is_ok_and(|layout| layout.is_some_and(|layout| layout.format == Format::Headerless))
 }
 
+/// Hands out a text in pieces that are copies: others may write to a map, and what has been checked must not change.
+/// Errors: where the text is not UTF-8.
+fn each_piece(text: &[u8], add: &mut impl FnMut(&str)) -> Result<(), usize> {
+    const PIECE: usize = 1 << 20;
+    let (mut held, mut done) = (Vec::new(), 0);
+    for piece in text.chunks(PIECE) {
+        held.extend_from_slice(piece);
+        let is_last = done + held.len() == text.len();
+        let whole = match std::str::from_utf8(&held) {
+            Ok(whole) => whole.len(),
+            // a character that the piece cuts in two
+            Err(error) if error.error_len().is_none() && !is_last => error.valid_up_to(),
+            Err(error) => return Err(done + error.valid_up_to()),
+        };
+        add(std::str::from_utf8(&held[..whole]).expect("just checked"));
+        held.drain(..whole);
+        done += whole;
+    }
+    Ok(())
+}
+
 fn characters(specs: &[String]) -> Result<Characters, DataError> {
     let mut all = BTreeSet::new();
     let mut add = |text: &str| {
@@ -191,14 +212,12 @@ fn characters(specs: &[String]) -> Result<Characters, DataError> {
     for source in expand(specs)? {
         match source {
             Source::Builtin(lipsum) => add(&lipsum.text()),
-            Source::File(path) => {
-                let (_, bytes) = map(&path)?;
+            Source::File(found) => {
+                let (_, bytes) = map_found(&found)?;
+                let path = found.path;
                 if recognize(&path, &bytes)?.is_none() {
-                    let text = std::str::from_utf8(&bytes).map_err(|error| DataError::NotUtf8 {
-                        path: path.clone(),
-                        offset: error.valid_up_to(),
-                    })?;
-                    add(text);
+                    each_piece(&bytes, &mut add)
+                        .map_err(|offset| DataError::NotUtf8 { path: path.clone(), offset })?;
                 }
                 first = first.or(Some(path));
             }
@@ -213,6 +232,19 @@ fn characters(specs: &[String]) -> Result<Characters, DataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_of_a_text_cut_no_character() {
+        let text = "é日😀x".repeat(300_000);
+        let mut copy = String::new();
+        each_piece(text.as_bytes(), &mut |piece| copy.push_str(piece)).expect("UTF-8");
+        assert!(copy == text);
+        let cut = text.len() - 3;
+        assert_eq!(each_piece(&text.as_bytes()[..cut], &mut |_| ()), Err(text.len() - 5));
+        let mut damaged = text.into_bytes();
+        damaged[2_000_001] = 0xff;
+        assert!(matches!(each_piece(&damaged, &mut |_| ()), Err(1_999_998..=2_000_001)));
+    }
 
     #[test]
     fn characters_are_those_of_all_texts_in_the_order_of_code_points() {

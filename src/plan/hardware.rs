@@ -99,6 +99,12 @@ pub fn online_threads() -> usize {
     text.split(',').filter_map(count).sum()
 }
 
+/// Makes [`peak_resident_bytes`] begin anew with the memory that is resident now, where the system lets it.
+pub fn forget_peak_resident_bytes() {
+    // proc(5): 5 resets the peak
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
 /// Peak resident memory of this process in bytes so far; 0 where it cannot be read.
 pub fn peak_resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

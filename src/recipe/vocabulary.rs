@@ -1,7 +1,7 @@
 //! What the data say about their tokens: a layer above the preset, with the tokenizer and the number of token ids.
 //!
 //! A prepared set states its tokenizer in a file beside its shards. The vocabulary of characters is that of the texts
-//! themselves. What cannot be read states nothing; opening it tells why.
+//! themselves. What is not there states nothing; opening it tells why.
 
 use super::check::Relation;
 use super::diagnostics::{Diagnostics, Problem};
@@ -11,7 +11,7 @@ use super::origin::SaidBy;
 use super::parse::Entry;
 use super::source::{Medium, Place, Source};
 use super::value::Value;
-use crate::data::{TokenizerKind, vocabulary};
+use crate::data::{DataError, TokenizerKind, vocabulary};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,19 +32,21 @@ pub(super) fn insert(stack: &mut Stack, weights_state_it: bool, diagnostics: &mu
     let specs = specs(stack);
     let stated = match vocabulary::stated(&specs) {
         Ok(stated) => stated,
-        Err(error) => {
-            if let Some(entry) = stack.winner(TRAIN) {
-                diagnostics.push(Problem::new(format!("data.train: {error}"), entry.place.clone()));
-            }
-            return;
-        }
+        Err(error) => return complain(stack, &error, diagnostics),
     };
     let (file, kind, size) = match stated {
         Some(stated) => (stated.file, stated.tokenizer.kind(), stated.tokenizer.vocab_size()),
         None => {
             let Some(kind) = asked.filter(|kind| *kind != TokenizerKind::Gpt2) else { return };
-            // data that are not there are told of where they are opened
-            let Ok(tokenizer) = vocabulary::tokenizer(kind, &specs) else { return };
+            let tokenizer = match vocabulary::tokenizer(kind, &specs) {
+                Ok(tokenizer) => tokenizer,
+                // the next reading might succeed, and the recipe would have another model
+                Err(error @ (DataError::Read { .. } | DataError::TooManyMaps { .. })) => {
+                    return complain(stack, &error, diagnostics);
+                }
+                // what is wrong with the data themselves is told where they are opened
+                Err(_) => return,
+            };
             let first = specs.first().map(PathBuf::from).unwrap_or_default();
             (first, kind, tokenizer.vocab_size())
         }
@@ -68,6 +70,13 @@ pub(super) fn insert(stack: &mut Stack, weights_state_it: bool, diagnostics: &mu
     }
     let above = stack.layers.iter().take_while(|layer| layer.said_by.is_below_data()).count();
     stack.layers.insert(above, Layer { said_by: SaidBy::Data(file), entries });
+}
+
+/// Tells of data that keep what they state from being known.
+fn complain(stack: &Stack, error: &DataError, diagnostics: &mut Diagnostics) {
+    if let Some(entry) = stack.winner(TRAIN) {
+        diagnostics.push(Problem::new(format!("data.train: {error}"), entry.place.clone()));
+    }
 }
 
 /// The files, globs and built-in names of all data.

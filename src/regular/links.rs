@@ -4,21 +4,15 @@
 //! A way is gone part by part, and each part is held open before it is looked at: what is put in its place meanwhile is
 //! not what was looked at, and leads nowhere.
 
-use super::{OpenDir, refused};
-use rustix::fs::{self as unix, FileType, Mode, OFlags};
+use super::OpenDir;
+use super::way::{Way, mode};
+use rustix::fs::{self as unix, OFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::geteuid;
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-
-/// As many links on one way as the system follows.
-const MOST: usize = 40;
 
 /// What no link of another user is followed outside of, see [`confine`].
 static TRUSTED: OnceLock<PathBuf> = OnceLock::new();
@@ -39,7 +33,7 @@ pub(super) fn confined() -> Option<&'static Path> {
 /// way to that are followed, too.
 ///
 /// # Errors
-/// Those of the system; [`ErrorKind::InvalidInput`] for a link of another user.
+/// Those of the system; [`InvalidInput`](io::ErrorKind::InvalidInput) for a link of another user.
 pub fn followed(path: &Path, trusted: &Path) -> io::Result<PathBuf> {
     let mut way = Way::to(path, trusted)?;
     while way.go()? {}
@@ -62,132 +56,54 @@ pub fn open_followed(path: &Path, trusted: &Path) -> io::Result<OpenDir> {
 /// # Errors
 /// As those of [`followed`].
 pub(super) fn file_followed(path: &Path, trusted: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    let mut way = Way::to(path, trusted)?;
-    loop {
-        while way.ahead.len() > 1 {
-            way.go()?;
-        }
-        let last = way.ahead.pop_front().unwrap_or_else(|| ".".into());
-        let found = match Path::new(&last).components().next() {
-            // which no link can be
-            Some(Component::Normal(_)) => {
-                retry_on_intr(|| unix::openat(&way.at, &last, LOOK, Mode::empty()))?
-            }
-            _ => way.at.try_clone()?,
-        };
-        if !is_link(&found)? {
-            // what was a file and now is a link is refused by the system
-            let flags = flags | OFlags::NOFOLLOW;
-            return Ok(retry_on_intr(|| unix::openat(&way.at, &last, flags, Mode::empty()))?);
-        }
-        if flags.contains(OFlags::NOFOLLOW) {
-            return Err(refused());
-        }
-        way.turn(&found, &last)?;
-    }
+    Way::to(path, trusted)?.open(flags)
 }
 
 /// Refuses a path below `trusted`, which the user has named, if it leads through a link that another user has put
 /// there to what is not that user's own: the link's maker need not be able to read it, and to copy it would show it.
 ///
 /// # Errors
-/// Those of the system; [`ErrorKind::InvalidInput`] for such a link.
+/// Those of the system; [`InvalidInput`](io::ErrorKind::InvalidInput) for such a link.
 pub fn check_planted(path: &Path, trusted: &Path) -> io::Result<()> {
-    for part in path.ancestors().take_while(|part| *part != trusted && !part.as_os_str().is_empty()) {
-        let found = part.symlink_metadata()?;
-        let maker = found.uid();
-        if found.is_symlink() && ![0, geteuid().as_raw()].contains(&maker) && part.metadata()?.uid() != maker
-        {
-            let problem = format!(
-                "`{}` is another user's link to a file that is not theirs: name what it leads to if you mean that",
-                part.display()
-            );
-            return Err(io::Error::new(ErrorKind::InvalidInput, problem));
-        }
-    }
+    let mut way = Way::shared(path, trusted, parts_below(path, trusted))?;
+    while way.go()? {}
     Ok(())
 }
 
-/// How a part of a way is held open, without a right to read it.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// A way that is gone part by part.
-struct Way {
-    /// Where it has led to, held open, and the path of that without a link.
-    at: OwnedFd,
-    path: PathBuf,
-    ahead: VecDeque<OsString>,
-    links: usize,
+/// Opens a regular file for reading unless [`check_planted`] refuses the path, even one that others change meanwhile.
+///
+/// # Errors
+/// As those of [`check_planted`] and [`open`](super::open).
+pub fn open_unplanted(path: &Path, trusted: &Path) -> io::Result<File> {
+    super::regular(super::opened_below(path, OFlags::RDONLY, parts_below(path, trusted)))
 }
 
-impl Way {
-    /// The way to a path, from `trusted` on if it lies below that.
-    fn to(path: &Path, trusted: &Path) -> io::Result<Self> {
-        let (from, ahead) = match path.strip_prefix(trusted) {
-            Ok(below) if !trusted.as_os_str().is_empty() => (trusted, below),
-            _ => (Path::new("."), path),
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let at = retry_on_intr(|| unix::open(from, flags, Mode::empty()))?;
-        Ok(Self { at, path: from.canonicalize()?, ahead: parts(ahead).collect(), links: 0 })
-    }
-
-    /// Goes one part further; false if there is none.
-    fn go(&mut self) -> io::Result<bool> {
-        let Some(part) = self.ahead.pop_front() else { return Ok(false) };
-        let next = match Path::new(&part).components().next() {
-            Some(Component::RootDir) => {
-                self.path = PathBuf::from("/");
-                unix::open("/", LOOK, Mode::empty())?
-            }
-            Some(Component::ParentDir) => {
-                self.path.pop();
-                unix::openat(&self.at, "..", LOOK, Mode::empty())?
-            }
-            Some(Component::Normal(_)) => {
-                let next = retry_on_intr(|| unix::openat(&self.at, &part, LOOK, Mode::empty()))?;
-                if is_link(&next)? {
-                    return self.turn(&next, &part).map(|()| true);
-                }
-                self.path.push(&part);
-                next
-            }
-            _ => return Ok(true),
-        };
-        self.at = next;
-        Ok(true)
-    }
-
-    /// Turns to where an open link leads, which has this name where the way has led to.
-    fn turn(&mut self, link: &OwnedFd, name: &OsStr) -> io::Result<()> {
-        self.links += 1;
-        if self.links > MOST {
-            return Err(Errno::LOOP.into());
-        }
-        if ![0, geteuid().as_raw()].contains(&unix::fstat(link)?.st_uid) {
-            let link = self.path.join(name);
-            let problem = format!("`{}` is a link of another user: name what it leads to", link.display());
-            return Err(io::Error::new(ErrorKind::InvalidInput, problem));
-        }
-        let target = OsString::from_vec(unix::readlinkat(link, "", Vec::new())?.into_bytes());
-        parts(Path::new(&target)).rev().for_each(|part| self.ahead.push_front(part));
-        Ok(())
-    }
+fn parts_below(path: &Path, trusted: &Path) -> usize {
+    path.strip_prefix(trusted).map_or(0, |below| below.components().count())
 }
 
-fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
-    path.components().map(|part| part.as_os_str().into())
-}
-
-fn is_link(opened: impl AsFd) -> io::Result<bool> {
-    Ok(FileType::from_raw_mode(unix::fstat(opened)?.st_mode) == FileType::Symlink)
+/// Opens a file, though not by another user's link to what only this process's user may read: what is made of it may be
+/// for others to read. The last `below` parts of the path are those that the user has not spelled: a link of another
+/// user is followed there only to what is that user's own.
+///
+/// # Errors
+/// Those of the system; [`InvalidInput`](io::ErrorKind::InvalidInput) for such a link.
+pub(super) fn open_shared(path: &Path, flags: OFlags, below: usize) -> io::Result<OwnedFd> {
+    let without_links = unix::ResolveFlags::NO_SYMLINKS;
+    match retry_on_intr(|| unix::openat2(unix::CWD, path, flags, mode(flags), without_links)) {
+        // a link is on the way, or the system cannot tell
+        Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => {}
+        opened => return Ok(opened?),
+    }
+    Way::shared(path, Path::new(""), below)?.open(flags)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::{lchown, symlink};
+    use std::io::ErrorKind;
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 
     #[test]
     fn links_of_ones_own_are_followed_and_those_of_others_only_on_the_way_to_what_is_trusted() {
@@ -220,5 +136,75 @@ mod tests {
             symlink("theirs/run", path("through")).expect("a link");
             assert!(followed(&path("through"), none).is_err());
         }
+    }
+
+    #[test]
+    fn what_anothers_link_leads_to_is_opened_if_it_is_theirs_even_while_they_exchange_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let root = dir.path().canonicalize().expect("there");
+        let path = |name: &str| root.join(name);
+        fs::create_dir_all(path("corpus/deep")).expect("a directory");
+        fs::create_dir(path("home")).expect("a directory");
+        for name in ["", "home"] {
+            fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).expect("open to all");
+        }
+        fs::write(path("home/diary.txt"), "mine").expect("written");
+        fs::write(path("theirs.txt"), "theirs").expect("written");
+        symlink("../home/diary.txt", path("corpus/own.txt")).expect("a link");
+        let read = |name: &str| {
+            let file = open_unplanted(&path(name), &path("corpus"));
+            file.and_then(|file| io::read_to_string(file)).map_err(|error| error.kind())
+        };
+        assert_eq!(read("corpus/own.txt").as_deref(), Ok("mine"));
+        assert_eq!(read("corpus/deep"), Err(ErrorKind::IsADirectory));
+        assert_eq!(read("corpus/gone.txt"), Err(ErrorKind::NotFound));
+        // only root can give a link away
+        if std::os::unix::fs::chown(path("theirs.txt"), Some(12345), None).is_err() {
+            return;
+        }
+        let theirs = |target: &str, name: &str| {
+            symlink(target, path(name)).expect("a link");
+            lchown(path(name), Some(12345), None).expect("given away");
+        };
+        theirs("../theirs.txt", "corpus/a.txt");
+        theirs("../home/diary.txt", "corpus/b.txt");
+        theirs("../../home/./diary.txt", "corpus/deep/c.txt");
+        theirs("../home", "corpus/home");
+        theirs("own.txt", "corpus/through.txt");
+        assert_eq!(read("corpus/a.txt").as_deref(), Ok("theirs"));
+        for name in ["corpus/b.txt", "corpus/deep/c.txt", "corpus/home/diary.txt", "corpus/through.txt"] {
+            assert_eq!(read(name), Err(ErrorKind::InvalidInput), "{name}");
+            assert!(check_planted(&path(name), &path("corpus")).is_err(), "{name}");
+            let spelled = || super::super::open(&path(name));
+            assert!(spelled().is_ok(), "{name} is spelled, and everybody may read it");
+            for (part, hidden, open) in
+                [("home/diary.txt", 0o600, 0o644), ("home", 0o700, 0o755), ("", 0o700, 0o755)]
+            {
+                let mode = |mode| fs::set_permissions(path(part), fs::Permissions::from_mode(mode));
+                mode(hidden).expect("hidden");
+                let refused = spelled().expect_err(name).to_string();
+                assert!(refused.contains("another user's link to what only you may read"), "{refused}");
+                assert!(fs::read(path(name)).is_ok(), "the system does not mind");
+                mode(open).expect("open");
+            }
+        }
+        // what only the system can follow
+        let file = File::open(path("home/diary.txt")).expect("there");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        assert!(super::super::open(Path::new(&format!("/proc/self/fd/{number}"))).is_ok());
+        assert!(super::super::open(Path::new("/dev/fd").join(number.to_string()).as_path()).is_ok());
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let [a, b] = ["corpus/a.txt", "corpus/b.txt"].map(path);
+                    unix::renameat_with(unix::CWD, &a, unix::CWD, &b, unix::RenameFlags::EXCHANGE)
+                        .expect("exchanged");
+                }
+            });
+            let all: Vec<_> = (0..4000).map(|_| read("corpus/a.txt")).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(all.iter().all(|text| text.as_deref() != Ok("mine")), "a private text was read");
+        });
     }
 }

@@ -3,21 +3,21 @@
 //! A name in a run's directory, or of weights from elsewhere, may stand for a pipe, whose reader waits, or for a device
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
+mod holes;
 mod links;
 mod matching;
 mod open_dir;
 mod temporary;
 mod tree;
+mod way;
 
-pub use links::{check_planted, confine, followed, open_followed};
+pub use holes::read_without_holes;
+pub use links::{check_planted, confine, followed, open_followed, open_unplanted};
 pub use matching::{Looked, Matches, Refused, matching, matching_within};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
 pub use temporary::{STALE, is_temporary, meant, temporary_name};
 
-use open_dir::FILE_MODE;
-use rustix::fs as unix;
-use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -178,15 +178,20 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
     }
 }
 
-/// Opens without waiting for the other end of a pipe, but waits until a lease on a regular file is given back: file
-/// servers take such leases.
 fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
+    opened_below(path, flags, 0)
+}
+
+/// Opens without waiting for the other end of a pipe, but waits until a lease on a regular file is given back: file
+/// servers take such leases. Links of other users are looked at, see [`links::open_shared`]; the user has spelled the
+/// path but for its last `below` parts.
+fn opened_below(path: &Path, flags: OFlags, below: usize) -> io::Result<File> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(io::Error::new(ErrorKind::InvalidInput, "a path has no NUL byte in it"));
     }
     let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |flags| match links::confined() {
-        None => Ok(retry_on_intr(|| unix::open(path, flags, FILE_MODE))?),
+        None => links::open_shared(path, flags, below),
         Some(trusted) => links::file_followed(path, trusted, flags),
     };
     let opened = match open(flags | OFlags::NONBLOCK) {

@@ -10,7 +10,6 @@ use crate::run::RunError;
 use crate::run::files::whole_lines;
 use crate::run::records::HEADER;
 use memchr::{memchr, memchr2};
-use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -35,13 +34,6 @@ pub fn header(path: &Path) -> Vec<String> {
     }
 }
 
-fn read_log(file: File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
-    if file.metadata()?.len() > regular::LOG {
-        return Err(std::io::Error::new(ErrorKind::FileTooLarge, "it is larger than any log"));
-    }
-    file.take(regular::LOG).read_to_end(buffer).map(drop)
-}
-
 /// How much of the end of a log is read to find its last row.
 const TAIL: u64 = 1 << 14;
 
@@ -57,7 +49,7 @@ pub fn scan(path: &Path, wanted: &[&str], buffer: &mut Vec<u8>, each: impl FnMut
 /// Reads a log into `buffer`. Errors: what a pass finds over a log that is missing or cannot be read.
 pub(super) fn load(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Scanned> {
     buffer.clear();
-    match regular::open_unlinked(path).and_then(|file| read_log(file, buffer)) {
+    match regular::read_without_holes(path, buffer) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(Scanned::default()),
         Err(error) => {
@@ -279,6 +271,23 @@ fn scan_quoted<const N: usize>(
 mod tests {
     use super::super::bounds::{FEW_ROWS, ROW_BYTES};
     use super::*;
+
+    #[test]
+    fn a_hole_takes_no_memory_and_hides_no_row_behind_it() {
+        use std::fs::File;
+        use std::os::unix::fs::FileExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("train.csv");
+        std::fs::write(&path, "step,loss\n0,3\n1,2.5\n").expect("written");
+        let file = File::options().write(true).open(&path).expect("open");
+        file.write_all_at(b"\n2,2\n", 1 << 30).expect("written");
+        file.set_len(3 << 30).expect("longer");
+        let (mut buffer, mut rows) = (Vec::new(), Vec::new());
+        let scanned = scan(&path, &["step", "loss"], &mut buffer, |row| rows.push(row.to_vec()));
+        assert_eq!(rows, [[0.0, 3.0], [1.0, 2.5], [2.0, 2.0]]);
+        assert_eq!(scanned.malformed, 1);
+        assert!(buffer.len() < 1 << 16 && buffer.capacity() < 8 << 20, "{} bytes", buffer.capacity());
+    }
 
     fn read(text: &str, wanted: &[&str]) -> (Vec<Vec<f64>>, u64) {
         let mut rows = Vec::new();

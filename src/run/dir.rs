@@ -97,7 +97,7 @@ impl RunDir {
     /// Checks what [`create_or_open`](Self::create_or_open) and the run's logs would stumble over: links, pipes and
     /// directories in the place of files. With `fresh`, most would be discarded. Nothing at `path` is no error.
     ///
-    /// Errors: [`RunError::Io`] names the file.
+    /// Errors: [`RunError::Io`] names the file; those of [`lock::check_may_take`].
     pub fn check_usable(path: &Path, runs_dir: &Path, fresh: bool) -> Result<(), RunError> {
         let dir = match regular::open_followed(path, runs_dir) {
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => return Ok(()),
@@ -107,12 +107,10 @@ impl RunDir {
             regular::refuse_link(path).context("begin a run in", path)?;
         }
         let files: &[&str] = if fresh { &[] } else { &[TRAIN_CSV, VAL_CSV, SAMPLES] };
-        for name in files.iter().copied().chain([lock::FILE]) {
-            match dir.open_file(name, OFlags::RDONLY) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                file => drop(file.context("open", &dir.join(name))?),
-            }
+        for name in files.iter().filter(|name| dir.has(name)) {
+            dir.open_file(name, OFlags::RDONLY).context("open", &dir.join(name))?;
         }
+        lock::check_may_take(&dir)?;
         if !fresh && dir.has(RECIPE) {
             // which may be a link
             regular::open(&dir.join(RECIPE)).context("read", &dir.join(RECIPE))?;

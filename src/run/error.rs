@@ -44,6 +44,18 @@ pub enum RunError {
         /// Why not.
         error: io::Error,
     },
+    /// Another user has made the run's directory.
+    #[error(
+        "`{}` belongs to user {user}, who made it first, and you may not write there; give the recipe another `name`, \
+         or name a directory of your own with --runs-dir",
+        path.display()
+    )]
+    OfAnother {
+        /// The run's directory.
+        path: PathBuf,
+        /// The number of that user.
+        user: u32,
+    },
     /// The run has not come to a checkpoint yet.
     #[error(
         "`{}` has no checkpoint; `runner --resume` goes on with a run that is unfinished, and --fresh with its recipe \
@@ -251,6 +263,7 @@ impl RunError {
         matches!(
             self,
             Self::NotWritable { .. }
+                | Self::OfAnother { .. }
                 | Self::NoDirectory { .. }
                 | Self::NotARun { .. }
                 | Self::NotMade { .. }

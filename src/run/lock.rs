@@ -8,9 +8,9 @@ use super::error::Context;
 use super::facts;
 use crate::regular::{self, OFlags, OpenDir};
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, geteuid, test_kill_process};
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ impl Lock {
     pub fn acquire(run: &OpenDir) -> Result<Self, RunError> {
         let path = &run.join(FILE);
         // through a link, another file would be written to
-        let mut file = run.open_file(FILE, OFlags::RDWR | OFlags::CREATE).context("open", path)?;
+        let opened = run.open_file(FILE, OFlags::RDWR | OFlags::CREATE);
+        let mut file = opened.map_err(|error| refusal(run, error))?;
         for attempt in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
@@ -65,6 +66,28 @@ impl Lock {
         }
         let gone = "it was removed or replaced, so that another process may write the run: this one ends";
         Err(std::io::Error::other(gone)).context("keep", &path)
+    }
+}
+
+/// Checks that the lock of a run's directory can be taken, unless a live process holds it.
+///
+/// Errors: as of [`Lock::acquire`].
+pub fn check_may_take(run: &OpenDir) -> Result<(), RunError> {
+    let usable = match run.open_file(FILE, OFlags::RDWR) {
+        Err(error) if error.kind() == ErrorKind::NotFound => run.check_writable(),
+        opened => opened.map(drop),
+    };
+    usable.map_err(|error| refusal(run, error))
+}
+
+/// Why the lock file cannot be opened. Where several share a directory of runs, another may have made this one first.
+fn refusal(run: &OpenDir, error: io::Error) -> RunError {
+    let ours = [0, geteuid().as_raw()];
+    match run.owner() {
+        Ok(user) if error.kind() == ErrorKind::PermissionDenied && !ours.contains(&user) => {
+            RunError::OfAnother { path: run.path().to_owned(), user }
+        }
+        _ => RunError::Io { action: "open", path: run.join(FILE), error },
     }
 }
 

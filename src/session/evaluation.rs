@@ -242,9 +242,11 @@ fn open_data(
     let Some(run) = source.run() else { return Ok(Vec::new()) };
     let file = run.join(dir::RECIPE);
     regular::refuse_link(&file).with_context(|| format!("could not read `{}`", file.display()))?;
-    let recipe = load(&file, &Overrides::default())?.recipe;
+    let resolved = load(&file, &Overrides::default())?;
+    let recipe = &resolved.recipe;
     let limits = Limits { block_size, vocab_size };
-    let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache, progress)?;
+    let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache, progress)
+        .map_err(|errors| errors.at_their_keys(&resolved))?;
     check_contents(source, &recipe.data, &sets)?;
     let own = if recipe.data.val.is_empty() { &recipe.data.train[..] } else { &recipe.data.val[..] };
     check_tokenizer(source, own, tokenizer)?;

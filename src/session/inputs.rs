@@ -6,6 +6,7 @@ pub use super::encoded::cache;
 use super::measured::Tasks;
 pub use super::relative::relative;
 use super::start::Start;
+use super::unusable::check_vocabulary;
 pub use super::unusable::{InputError, InputErrors};
 use crate::data::vocabulary::{Origin, origin_of};
 use crate::data::{
@@ -102,8 +103,13 @@ pub fn open_sets(
     let cache = cache(runs_dir);
     let (block_size, vocab_size) = (model.block_size, model.vocab_size);
     let limits = Limits { block_size, vocab_size };
-    let mut data = Data::open(&resolved.recipe.data, limits, &cache, progress)
-        .map_err(|errors| errors.at_their_keys(resolved))?;
+    let config = &resolved.recipe.data;
+    let mut data = Data::open(config, limits, &cache, progress).map_err(|errors| {
+        // tokens that the model does not have may be those of other data
+        let other = tokenizer(config).ok().and_then(|now| check_vocabulary(resolved, &now).err());
+        other.unwrap_or_else(|| errors.at_their_keys(resolved))
+    })?;
+    check_vocabulary(resolved, &data.tokenizer)?;
     data.tasks = Tasks::open(resolved, &data.tokenizer, limits)?;
     Ok(data)
 }

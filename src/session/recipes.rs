@@ -10,6 +10,7 @@ use super::rehearsal::rehearse;
 use super::standing::run_id;
 use super::start::Start;
 use super::{leader, ranks, supported};
+use crate::plan::hardware::forget_peak_resident_bytes;
 use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, DataDigests, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
@@ -59,7 +60,12 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
         call.in_turn(timeouts.max().unwrap_or_default(), || check(call, &resolved))?;
     }
     let mut ending = Ending::Finished;
+    let several = resolved.len() > 1;
     for (i, resolved) in resolved.iter().enumerate() {
+        if several {
+            // what the runs before took is none of this one's
+            forget_peak_resident_bytes();
+        }
         let one = one(call, resolved).unwrap_or_else(|error| {
             call.audience.tell(Event::Failed(&error));
             Ending::of(&error)

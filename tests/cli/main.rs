@@ -44,6 +44,7 @@ mod memory;
 mod missing;
 mod mixture;
 mod muon;
+mod neighbours;
 mod processes;
 mod ranks;
 mod refusals;

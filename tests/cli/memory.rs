@@ -6,7 +6,7 @@ use crate::support;
 
 use std::fs;
 use std::path::Path;
-use support::{Lab, record, tiny};
+use support::{Lab, column, record, tiny};
 
 /// A model of which no part is small.
 const MODEL: [&str; 5] = [
@@ -121,4 +121,29 @@ fn a_checkpoint_takes_no_memory_for_what_its_states_do_not_cover() {
     let run = lab.crash("resumed", &common, "csv.before_row:3");
     let seen = watched(&lab, "resumed", &common, 1);
     within_the_plan("resumed", &run, seen);
+}
+
+#[test]
+fn a_run_after_a_larger_one_of_the_same_call_has_its_own_peak() {
+    let lab = Lab::new();
+    let mut args = vec!["large.toml".to_owned()];
+    let mut recipe = fs::read_to_string(lab.path("tiny.toml")).expect("a recipe");
+    for (small, large) in [
+        ("n_embd = 32", "n_embd = 256"),
+        ("block_size = 32", "block_size = 256"),
+        ("= 256\n[data]", "= 50304\n[data]"),
+    ] {
+        assert!(recipe.contains(small));
+        recipe = recipe.replacen(small, large, 1);
+    }
+    let recipe = recipe.replace("\"tiny\"", "\"large\"").replace("total_tokens = 256", "total_tokens = 1024");
+    lab.write("large.toml", recipe);
+    args.extend(tiny("runs", &[]));
+    let ended = lab.run(&args);
+    ended.expect(0);
+    let [large, small] = ["large", "tiny"].map(|name| {
+        let run = lab.runs("runs").into_iter().find(|run| run.starts_with(name)).expect("a run");
+        column(&lab.path("runs").join(run), "memory_bytes").into_iter().fold(0.0, f64::max)
+    });
+    assert!(large > 100e6 && small < large / 3.0, "{small} bytes after {large}");
 }

@@ -112,6 +112,28 @@ fn the_directory_is_named_with_what_it_holds_instead() {
 }
 
 #[test]
+fn a_run_that_was_moved_away_from_its_data_says_how_it_finds_them() {
+    let lab = Lab::new();
+    let run = lab.train(&[]);
+    fs::create_dir_all(lab.path("far/away")).expect("a directory");
+    fs::rename(&run, lab.path("far/away/run")).expect("moved");
+    let what = ["data.train: `", "if this run was moved without its data", "--set data.train="];
+    lab.run(["--resume", "far/away/run"]).expect(2).says(&what);
+    let recipe = lab.path("far/away/run/recipe.toml");
+    let text = fs::read_to_string(&recipe).expect("a recipe");
+    lab.run(["eval", "far/away/run"]).expect(2).says(&[
+        "data.val: `",
+        "if this run was moved",
+        "recipe.toml:",
+    ]);
+    let more = ["--set", "data.train=data/train.bin", "--set", "data.val=data/val.bin"];
+    lab.run(["--resume", "far/away/run"].iter().chain(&more)).expect(0).says(&["already finished"]);
+    fs::write(&recipe, text.replace("../../data", "../../../data")).expect("corrected");
+    lab.run(["eval", "far/away/run"]).expect(0);
+    lab.run(["--resume", "far/away/run"]).expect(0).says(&["already finished"]);
+}
+
+#[test]
 fn for_shipped_recipes_the_command_that_gets_the_data_is_named() {
     let lab = Lab::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

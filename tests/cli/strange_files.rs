@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use support::{Ended, Lab, checkpoints, everything, record, results, tiny, wait};
+use support::{Ended, Lab, checkpoints, record, results, tiny, wait};
 
 /// Runs a command that must not wait.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(lab: &Lab, args: impl IntoIterator<Item = S>) -> Ended {
@@ -231,20 +231,6 @@ fn a_directory_that_holds_another_run_is_neither_finished_nor_started_over() {
 }
 
 #[test]
-fn whose_a_run_is_that_another_user_has_made_is_said() {
-    let lab = Lab::new();
-    let path = lab.train(&[]);
-    let again = || run(&lab, tiny("runs", &[])).expect(0).stderr.clone();
-    assert!(!again().contains("another user"), "{}", again());
-    // only root can give a directory away
-    if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
-        assert!(again().contains("belongs to another user (12345)"), "{}", again());
-        let rest = run(&lab, tiny("runs", &["--dry-run"]));
-        assert_ne!(rest.code, Some(101), "{}", rest.stderr);
-    }
-}
-
-#[test]
 fn a_recipe_of_a_run_that_only_claims_to_be_large_is_written_again() {
     let lab = Lab::new();
     let path = killed(&lab, "runs");
@@ -254,30 +240,6 @@ fn a_recipe_of_a_run_that_only_claims_to_be_large_is_written_again() {
     file.set_len(3 << 30).expect("sparse");
     run(&lab, tiny("runs", &[])).expect(0).says(&["recipe.toml"]);
     assert!(fs::read(&recipe).expect("a recipe") == own);
-}
-
-#[test]
-fn no_run_goes_on_behind_a_link_of_another_user_on_the_way_to_it() {
-    let lab = Lab::new();
-    let path = killed(&lab, "private");
-    fs::create_dir(lab.path("shared")).expect("a directory");
-    let theirs = lab.path("shared/theirs");
-    symlink(lab.path("private"), &theirs).expect("a link");
-    // the recipe names data beside the directory of runs
-    symlink(lab.path("data"), lab.path("shared/data")).expect("a link");
-    // only root can give a link away
-    if std::os::unix::fs::lchown(&theirs, Some(12345), None).is_ok() {
-        let before = everything(&path);
-        let id = path.file_name().and_then(|id| id.to_str()).expect("an id");
-        let (whole, below) = (format!("shared/theirs/{id}"), format!("theirs/{id}"));
-        for args in [&["--resume", &whole][..], &["--resume", &below, "--runs-dir", "shared"]] {
-            for more in [&[][..], &["--dry-run"]] {
-                let refused = run(&lab, args.iter().chain(more));
-                refused.expect(1).says(&["theirs` is a link of another user: name what it leads to"]);
-                assert!(everything(&path) == before, "{args:?} {more:?}");
-            }
-        }
-    }
 }
 
 #[test]
@@ -523,70 +485,6 @@ fn what_has_the_name_of_a_text_and_cannot_be_read_is_not_left_out_of_a_directory
     fs::remove_file(lab.path("texts/round")).expect("removed");
     symlink("nothing", lab.path("texts/dangling")).expect("a link");
     prepare().expect(0);
-}
-
-/// What is made of texts may be read by more people than the texts.
-#[test]
-fn no_text_is_taken_through_a_link_of_another_user_to_what_is_not_theirs() {
-    let lab = Lab::new();
-    lab.write("corpus/a.txt", "some text of which there is more than one piece\n".repeat(40));
-    let private = lab.write("private.txt", "mine alone\n".repeat(40));
-    let planted = lab.path("corpus/b.txt");
-    symlink(&private, &planted).expect("a link");
-    let prepare = |out: &str| run(&lab, ["data", "prepare", "corpus", "--tokenizer", "bytes", "--out", out]);
-    let train =
-        || run(&lab, tiny("runs", &["data.train=corpus/*.txt", "data.tokenizer=bytes", "data.val=[]"]));
-    // one's own link is followed
-    prepare("own").expect(0);
-    train().expect(0);
-    // only root can give a link away
-    let give = |path: &Path| std::os::unix::fs::lchown(path, Some(12345), None).is_ok();
-    if give(&planted) {
-        for refused in [prepare("theirs"), train()] {
-            assert_ne!(refused.code, Some(0), "{}", refused.stderr);
-            refused.says(&["corpus/b.txt` is another user's link to a file that is not theirs"]);
-        }
-        assert!(!lab.path("theirs").exists());
-        // the user who has made the link can read that file anyway
-        assert!(give(&private));
-        prepare("theirs").expect(0);
-    }
-}
-
-#[test]
-fn what_is_kept_of_texts_is_kept_from_other_users() {
-    use std::os::unix::fs::MetadataExt;
-    let lab = Lab::new();
-    lab.write("a.txt", "some text of which there is more than one piece\n".repeat(40));
-    run(&lab, tiny("runs", &["data.train=a.txt", "data.tokenizer=bytes", "data.val=[]"])).expect(0);
-    let cache = fs::metadata(lab.path("runs/.cache")).expect("a cache");
-    assert_eq!(cache.mode() & 0o777, 0o700);
-}
-
-/// Runs a command as a user who may not delete what root has put into his directories; `None` where that cannot be had.
-fn as_another_user(lab: &Lab, args: impl IntoIterator<Item = String>) -> Option<Ended> {
-    let mut command = lab.launcher("sh");
-    let script = "[ \"$(id -u)\" = 0 ] && cp \"$RUNNER\" copy && chmod 755 copy && chown -hR 65534 . || exit 99\n\
-                  for old in runs/*/checkpoints/step-*; do mkdir \"$old/of-root\" && touch \"$old/of-root/file\"; done\n\
-                  exec setpriv --reuid 65534 --clear-groups ./copy \"$@\"";
-    command.args(["-c", script, "sh"]).args(args);
-    let ended = support::ended(command);
-    (ended.code != Some(99)).then_some(ended)
-}
-
-#[test]
-fn an_old_checkpoint_that_cannot_be_deleted_does_not_end_a_run() {
-    let lab = Lab::new();
-    let path = killed(&lab, "runs");
-    let old = checkpoints(&path);
-    let Some(ended) = as_another_user(&lab, tiny("runs", &["checkpoint.keep=1"])) else { return };
-    ended.expect(0);
-    let left: Vec<_> = fs::read_dir(path.join("checkpoints")).expect("a directory").collect();
-    let is_left = |name: &str| name.starts_with(".tmp-step-00000008");
-    assert!(
-        left.iter().any(|entry| is_left(&entry.as_ref().expect("an entry").file_name().to_string_lossy()))
-    );
-    assert!(!checkpoints(&path).contains(&old[0]));
 }
 
 #[test]

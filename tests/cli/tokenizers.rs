@@ -4,7 +4,8 @@ use crate::support;
 
 use serde_json::Value;
 use std::fs;
-use support::{Lab, checkpoints};
+use std::os::unix::fs::symlink;
+use support::{Lab, checkpoints, tiny};
 
 /// A text of 14 different characters, one of them of two bytes.
 const TEXT: &str = "so she sang, so he sang;\né so he hid\n";
@@ -34,6 +35,41 @@ fn train(lab: &Lab) -> std::path::PathBuf {
 
 fn json(path: &std::path::Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
+}
+
+#[test]
+fn a_recipe_whose_vocabulary_is_no_longer_that_of_its_text_begins_no_run() {
+    for (text, what) in [
+        (TEXT.replace('é', "o"), "the data have 13 token ids, and when the recipe was read they gave 14"),
+        (TEXT.replace('é', "öä"), "the data have 15 token ids, and when the recipe was read they gave 14"),
+    ] {
+        let lab = Lab::new();
+        lab.write("a.txt", TEXT.repeat(60));
+        recipe(&lab, "train = \"a.txt\"\nval_fraction = 0.2\ntokenizer = \"char\"");
+        // the text changes while another recipe of the same call trains
+        let mut args = tiny("runs", &["sample.every=0"]);
+        args.insert(1, "own.toml".to_owned());
+        let (live, gate) = lab.held(lab.command(&args), "csv.before_row:3");
+        gate.reached();
+        lab.write("a.txt", text.repeat(60));
+        gate.open();
+        live.end().expect(1).says(&["model.vocab_size: ", what, "start again"]);
+        assert_eq!(lab.runs("runs").len(), 1);
+        args.remove(0);
+        lab.run(&args).expect(0);
+    }
+}
+
+#[test]
+fn a_text_that_cannot_be_read_does_not_become_another_vocabulary() {
+    let lab = Lab::new();
+    symlink("a.txt", lab.path("a.txt")).expect("a link to itself");
+    recipe(&lab, "train = \"a.txt\"\nval_fraction = 0.2\ntokenizer = \"char\"");
+    for args in [&["explain", "own.toml"][..], &["plan", "own.toml"], &["own.toml"]] {
+        let ended = lab.run(args);
+        ended.expect(2).says(&["data.train: could not read `", "a.txt"]);
+        assert_eq!(ended.stdout, "");
+    }
 }
 
 #[test]

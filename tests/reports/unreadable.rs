@@ -6,7 +6,7 @@ use crate::support;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use support::{Ended, Lab, wait};
+use support::{Ended, Lab, as_nobody, wait};
 
 /// What may lie in the place of a file.
 const STRANGE: [&str; 4] = ["a directory", "a pipe", "zeros without end", "a link to itself"];
@@ -187,11 +187,7 @@ fn a_run_whose_record_cannot_be_read_has_not_failed_and_is_not_removed_as_such()
 
 /// Runs a command as a user to whom a directory of mode 000 is closed: root is none.
 fn without_power(lab: &Lab, args: &[&str]) -> Ended {
-    let mut command = lab.launcher("sh");
-    let script = "if [ \"$(id -u)\" = 0 ]; then cp \"$RUNNER\" copy && chmod 755 copy . && \
-                  exec setpriv --reuid 65534 --clear-groups ./copy \"$@\"; fi; exec \"$RUNNER\" \"$@\"";
-    command.args(["-c", script, "sh"]).args(args);
-    support::ended(command)
+    as_nobody(lab, "true", args).unwrap_or_else(|| lab.run(args))
 }
 
 /// As where several people keep their runs in one directory, and one of them keeps his to himself.

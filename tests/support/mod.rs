@@ -265,6 +265,21 @@ fn of(output: &std::process::Output) -> Ended {
     }
 }
 
+/// Runs a command as a user without rights here, after root has done what these words of a shell say; `None` where this
+/// process may not become another user.
+pub(crate) fn as_nobody(
+    lab: &Lab,
+    before: &str,
+    args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Option<Ended> {
+    let mut command = lab.launcher("sh");
+    let script = "[ \"$(id -u)\" = 0 ] && cp \"$RUNNER\" copy && chmod 755 copy . && eval \"$0\" || exit 99\n\
+                  exec setpriv --reuid 65534 --clear-groups ./copy \"$@\"";
+    command.args(["-c", script, before]).args(args);
+    let ended = ended(command);
+    (ended.code != Some(99)).then_some(ended)
+}
+
 /// A running process, killed if a test forgets it.
 pub(crate) struct Live(Option<Child>);
 

@@ -3,11 +3,9 @@
 use super::sources::{self, TextFile};
 use super::state::State;
 use super::{Hooks, Options, PrepareError, pipeline};
-use crate::data::DataError;
 use crate::data::card::{CARD, Card, SourceCard};
 use crate::data::progress::Task;
 use crate::data::tokenizer::TokenizerKind;
-use crate::regular;
 use crate::wording::count;
 use std::path::PathBuf;
 
@@ -51,7 +49,7 @@ pub(super) fn finished(
 }
 
 fn check_digest(options: &Options, file: &TextFile, expected: &str) -> Result<(), PrepareError> {
-    let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
+    let mut open = file.open()?;
     if pipeline::digest(&file.path, &mut open)?.to_hex().as_str() == expected {
         return Ok(());
     }

@@ -195,7 +195,7 @@ impl Pipeline<'_> {
         let (from, skipped) = self.from;
         for (number, file) in self.files.iter().enumerate().skip(from) {
             let first = if number == from { skipped } else { 0 };
-            let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
+            let mut open = file.open()?;
             let (before, digest) = begin(&file.path, &mut open)?;
             if steps.send(Message::Step(Step::Begin(number, before.clone(), digest))).is_err() {
                 return Ok(());

@@ -3,11 +3,11 @@
 use super::{PrepareError, parquet, zstd};
 use crate::data::DataError;
 use crate::data::card::{CARD, SourceCard};
-use crate::data::source::{Source, expand};
+use crate::data::source::{Found, Source, expand};
 use crate::data::unfinished::{self, Unfinished};
 use crate::regular;
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -38,12 +38,19 @@ pub(super) enum Packing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextFile {
     pub(super) path: PathBuf,
+    /// What of the path the user has spelled.
+    pub(super) named: PathBuf,
     pub(super) shape: Shape,
     pub(super) packing: Packing,
     pub(super) bytes: u64,
 }
 
 impl TextFile {
+    /// Opens it, though not through a link of another user to what is not theirs, unless the user has named it.
+    pub(super) fn open(&self) -> Result<File, DataError> {
+        regular::open_unplanted(&self.path, &self.named).map_err(DataError::read(&self.path))
+    }
+
     /// How it is read, as the shortest ending of a name that says so.
     pub(super) fn format(&self) -> String {
         ending(self.shape, self.packing)
@@ -63,7 +70,7 @@ impl TextFile {
     /// Bytes that the reader of the file holds besides a reader's usual memory: a long window of zstd, as the first
     /// frame states it, and pages of the table's column `field`. 0 for a file that cannot be read.
     pub(super) fn held(&self, field: &str) -> u64 {
-        let file = || regular::open(&self.path).ok();
+        let file = || self.open().ok();
         match (self.shape, self.packing) {
             (Shape::Parquet, _) => file().and_then(|file| parquet::held(file, field).ok()).unwrap_or(0),
             (_, Packing::Zstd) => {
@@ -108,11 +115,11 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
                 let problem = format!("`{lipsum}` needs no preparation: name it in a recipe as it is");
                 return Err(PrepareError::Options(problem));
             }
-            Source::File(path) => {
+            Source::File(Found { path, named }) => {
                 let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
                 if meta.is_dir() {
                     let before = files.len();
-                    walk(&path, &mut files, &mut HashSet::new())?;
+                    walk(&path, &named, &mut files, &mut HashSet::new())?;
                     if files.len() == before {
                         return Err(PrepareError::NoFile { path });
                     }
@@ -121,7 +128,7 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
                 } else {
                     let (shape, packing) =
                         kind(&path).ok_or_else(|| PrepareError::Unknown { path: path.clone() })?;
-                    files.push(TextFile { path, shape, packing, bytes: meta.len() });
+                    files.push(TextFile { path, named, shape, packing, bytes: meta.len() });
                 }
             }
         }
@@ -134,7 +141,12 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
 
 /// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a
 /// corpus. A directory is walked once: links may lead to it again and again, and in circles.
-fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -> Result<(), PrepareError> {
+fn walk(
+    dir: &Path,
+    named: &Path,
+    files: &mut Vec<TextFile>,
+    seen: &mut HashSet<(u64, u64)>,
+) -> Result<(), PrepareError> {
     let meta = fs::metadata(dir).map_err(DataError::read(dir))?;
     if !seen.insert((meta.dev(), meta.ino())) {
         return Ok(());
@@ -166,12 +178,12 @@ fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -
             regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
         }
         if meta.is_dir() {
-            walk(&path, files, seen)?;
+            walk(&path, named, files, seen)?;
         } else if let Some((shape, packing)) = text {
             if !meta.is_file() {
                 return Err(DataError::NotRegular { path }.into());
             }
-            files.push(TextFile { path, shape, packing, bytes: meta.len() });
+            files.push(TextFile { path, named: named.to_owned(), shape, packing, bytes: meta.len() });
         }
     }
     Ok(())

@@ -4,10 +4,8 @@
 use super::sources::TextFile;
 use super::state::{Begun, State, Workplace};
 use super::{Hooks, Options, PrepareError, pipeline, reading};
-use crate::data::DataError;
 use crate::data::progress::Task;
 use crate::data::tokenizer::{Characters, Tokenizer, TokenizerKind};
-use crate::regular;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
@@ -53,7 +51,7 @@ fn collect(
     // parts may be cut anywhere between two characters
     let reading = reading(options, Tokenizer::bytes());
     for file in files {
-        let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
+        let mut open = file.open()?;
         let (identity, digest) = pipeline::begin(&file.path, &mut open)?;
         let card = file.card(digest);
         let read = reading.documents(file, open, &|by| task.advance(by), &mut |part| {

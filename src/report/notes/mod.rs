@@ -147,7 +147,9 @@ fn one_trunk(comparison: &Comparison) -> Vec<String> {
 fn with_weights(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
     let with = || runs.iter().filter(|run| run.value(INIT_FROM).is_some() && !took_a_state(run));
-    let is_mixed = runs.iter().any(|run| run.value(INIT_FROM) != runs[0].value(INIT_FROM));
+    // one path may have had several contents
+    let began_with = |run: &Run| (run.value(INIT_FROM).cloned(), digest(run, INIT_FROM).cloned());
+    let is_mixed = runs.iter().any(|run| began_with(run) != began_with(&runs[0]));
     (is_mixed && with().next().is_some()).then(|| {
         format!(
             "{}: {BEGAN_WITH_WEIGHTS}; seeds that begin with the same weights differ less than others do",

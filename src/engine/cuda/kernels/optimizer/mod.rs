@@ -44,8 +44,8 @@ pub(in crate::engine::cuda) fn partials(totals: Address) -> Address {
     totals.offset(sums::PARTIALS * size_of::<f64>())
 }
 
-/// Computes partial sums of squares. Each is of a block's share; there are no more blocks than have something to do, and
-/// the partial sums that are left are zero.
+/// Computes partial sums of squares. Each is of a block's share; there are no more blocks than have something to do,
+/// and the partial sums that are left are zero.
 pub(in crate::engine::cuda) fn squares<D: Device>(
     stream: &mut Stream<D>,
     x: Address,

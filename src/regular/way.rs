@@ -1,0 +1,210 @@
+//! The way to a file, gone part by part: each part is held open before it is looked at.
+
+use super::open_dir::FILE_MODE;
+use super::refused;
+use rustix::fs::{self as unix, FileType, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::geteuid;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+/// As many links on one way as the system follows.
+const MOST: usize = 40;
+
+/// How a part of a way is held open, without a right to read it.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A way that is gone part by part.
+pub(super) struct Way {
+    /// Where it has led to, held open, and the path of that without a link.
+    pub(super) at: OwnedFd,
+    pub(super) path: PathBuf,
+    ahead: VecDeque<OsString>,
+    links: usize,
+    others: Others,
+    /// The links of other users that are being followed.
+    following: Vec<OthersLink>,
+    /// One that has led to what is not its maker's.
+    through: Option<PathBuf>,
+}
+
+/// What becomes of links of other users.
+enum Others {
+    Refused,
+    /// They are followed to what is their maker's own and, from all but the last parts of the way, to what more people
+    /// than this process's user may read.
+    Followed {
+        /// How many parts these are.
+        below: usize,
+    },
+}
+
+/// A link of another user that is being followed.
+struct OthersLink {
+    path: PathBuf,
+    maker: u32,
+    /// Whether it must lead to what is its maker's own.
+    is_strict: bool,
+    /// Parts that are ahead where it has led.
+    left: usize,
+    /// Whether it has led through what only this process's user may read.
+    is_private: bool,
+}
+
+impl Way {
+    /// The way to a path, from `trusted` on if it lies below that.
+    pub(super) fn to(path: &Path, trusted: &Path) -> io::Result<Self> {
+        let (from, ahead) = match path.strip_prefix(trusted) {
+            Ok(below) if !trusted.as_os_str().is_empty() => (trusted, below),
+            _ => (Path::new("."), path),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let at = retry_on_intr(|| unix::open(from, flags, Mode::empty()))?;
+        let (path, ahead) = (from.canonicalize()?, parts(ahead).collect());
+        Ok(Self { at, path, ahead, links: 0, others: Others::Refused, following: Vec::new(), through: None })
+    }
+
+    /// [`to`](Self::to), where links of other users are followed to what is their maker's own and, from all but the last
+    /// `below` parts, to what more people than this process's user may read.
+    pub(super) fn shared(path: &Path, trusted: &Path, below: usize) -> io::Result<Self> {
+        Ok(Self { others: Others::Followed { below }, ..Self::to(path, trusted)? })
+    }
+
+    /// Goes one part further; false if there is none.
+    pub(super) fn go(&mut self) -> io::Result<bool> {
+        let Some(part) = self.ahead.pop_front() else { return Ok(false) };
+        let look = |at: &OwnedFd, flags| retry_on_intr(|| unix::openat(at, &part, flags, Mode::empty()));
+        let next = match Path::new(&part).components().next() {
+            Some(Component::RootDir) => {
+                self.path = PathBuf::from("/");
+                look(&self.at, LOOK)?
+            }
+            Some(Component::ParentDir) => {
+                self.path.pop();
+                look(&self.at, LOOK)?
+            }
+            Some(Component::Normal(_)) => {
+                let next = look(&self.at, LOOK)?;
+                if is_link(&next)? && !is_of_the_system(&next)? {
+                    return self.turn(&next, &part).map(|()| true);
+                }
+                self.path.push(&part);
+                if is_link(&next)? { look(&self.at, LOOK - OFlags::NOFOLLOW)? } else { next }
+            }
+            _ => return Ok(true),
+        };
+        self.at = next;
+        self.reach(&unix::fstat(&self.at)?)?;
+        Ok(true)
+    }
+
+    /// Goes to the end, and opens the file there.
+    pub(super) fn open(mut self, flags: OFlags) -> io::Result<OwnedFd> {
+        let unlinked = flags | OFlags::NOFOLLOW;
+        loop {
+            while self.ahead.len() > 1 {
+                self.go()?;
+            }
+            let last = self.ahead.pop_front().unwrap_or_else(|| ".".into());
+            let open = |at: &OwnedFd, flags| retry_on_intr(|| unix::openat(at, &last, flags, mode(flags)));
+            let found = match Path::new(&last).components().next() {
+                // which no link can be
+                Some(Component::Normal(_)) => match open(&self.at, LOOK) {
+                    Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => {
+                        return Ok(open(&self.at, unlinked)?);
+                    }
+                    found => found?,
+                },
+                _ => self.at.try_clone()?,
+            };
+            let is_link = is_link(&found)?;
+            if is_link && flags.contains(OFlags::NOFOLLOW) {
+                return Err(refused());
+            }
+            if is_link && !is_of_the_system(&found)? {
+                self.turn(&found, &last)?;
+                continue;
+            }
+            // what was a file and now is a link is refused by the system
+            let file = open(&self.at, if is_link { flags } else { unlinked })?;
+            self.reach(&unix::fstat(&file)?)?;
+            return Ok(file);
+        }
+    }
+
+    /// Turns to where an open link leads, which has this name where the way has led to.
+    fn turn(&mut self, link: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        self.links += 1;
+        if self.links > MOST {
+            return Err(Errno::LOOP.into());
+        }
+        let maker = unix::fstat(link)?.st_uid;
+        if ![0, geteuid().as_raw()].contains(&maker) {
+            let (path, left) = (self.path.join(name), self.ahead.len());
+            let Others::Followed { below } = self.others else {
+                let problem =
+                    format!("`{}` is a link of another user: name what it leads to", path.display());
+                return Err(io::Error::new(ErrorKind::InvalidInput, problem));
+            };
+            self.following.push(OthersLink { path, maker, is_strict: left < below, left, is_private: false });
+        }
+        let target = OsString::from_vec(unix::readlinkat(link, "", Vec::new())?.into_bytes());
+        parts(Path::new(&target)).rev().for_each(|part| self.ahead.push_front(part));
+        Ok(())
+    }
+
+    /// Looks at what the way has reached, which may be where links of other users have led.
+    fn reach(&mut self, reached: &unix::Stat) -> io::Result<()> {
+        let is_dir = FileType::from_raw_mode(reached.st_mode) == FileType::Directory;
+        let others = if is_dir { Mode::XOTH } else { Mode::ROTH };
+        let is_private =
+            reached.st_uid == geteuid().as_raw() && !Mode::from_raw_mode(reached.st_mode).contains(others);
+        if let Some(link) = self.through.as_ref().filter(|_| is_private) {
+            return Err(planted(link, "only you may read"));
+        }
+        self.following.iter_mut().for_each(|link| link.is_private |= is_private);
+        while let Some(link) = self.following.pop_if(|link| link.left >= self.ahead.len()) {
+            if link.maker == reached.st_uid {
+                continue;
+            }
+            if link.is_strict {
+                return Err(planted(&link.path, "is not theirs"));
+            }
+            if link.is_private {
+                return Err(planted(&link.path, "only you may read"));
+            }
+            self.through = Some(link.path);
+        }
+        Ok(())
+    }
+}
+
+/// The refusal of a link of another user to what is as `what` says.
+fn planted(link: &Path, what: &str) -> io::Error {
+    let link = link.display();
+    let problem =
+        format!("`{link}` is another user's link to what {what}: name what it leads to if you mean that");
+    io::Error::new(ErrorKind::InvalidInput, problem)
+}
+
+fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    path.components().map(|part| part.as_os_str().into())
+}
+
+fn is_link(opened: impl AsFd) -> io::Result<bool> {
+    Ok(FileType::from_raw_mode(unix::fstat(opened)?.st_mode) == FileType::Symlink)
+}
+
+/// Whether an open link is one of `/proc`, whose text does not say where it leads.
+fn is_of_the_system(link: &OwnedFd) -> io::Result<bool> {
+    Ok(unix::fstatfs(link)?.f_type == unix::PROC_SUPER_MAGIC)
+}
+
+/// The permissions of a file that is made.
+pub(super) fn mode(flags: OFlags) -> Mode {
+    if flags.contains(OFlags::CREATE) { FILE_MODE } else { Mode::empty() }
+}

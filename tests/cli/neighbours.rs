@@ -1,0 +1,202 @@
+//! Other users of the same machine, who may have made what a run finds: directories, links and files.
+
+use crate::support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use support::{Ended, Lab, as_nobody, checkpoints, everything, tiny};
+
+/// The number of a user who is nobody here.
+const BOB: u32 = 12345;
+
+fn run(lab: &Lab, args: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Ended {
+    lab.run(args)
+}
+
+/// A run that was killed and has the checkpoints of steps 4 and 8.
+fn killed(lab: &Lab, runs: &str) -> PathBuf {
+    lab.crash(runs, &[], "csv.before_row:12")
+}
+
+/// Whether a link could be given to another user, which only root can.
+fn given(path: &Path) -> bool {
+    lchown(path, Some(BOB), None).is_ok()
+}
+
+#[test]
+fn whose_a_run_is_that_another_user_has_made_is_said() {
+    let lab = Lab::new();
+    let path = lab.train(&[]);
+    let again = || run(&lab, tiny("runs", &[])).expect(0).stderr.clone();
+    assert!(!again().contains("another user"), "{}", again());
+    // only root can give a directory away
+    if chown(&path, Some(BOB), None).is_ok() {
+        assert!(again().contains("belongs to another user (12345)"), "{}", again());
+        let rest = run(&lab, tiny("runs", &["--dry-run"]));
+        assert_ne!(rest.code, Some(101), "{}", rest.stderr);
+    }
+}
+
+#[test]
+fn a_directory_that_another_user_has_made_first_is_named_with_its_owner() {
+    let lab = Lab::new();
+    let dry = run(&lab, tiny("runs", &["seed=3"]).into_iter().chain(["--dry-run".to_owned()]));
+    let path = dry.expect(0).stdout.trim().to_owned();
+    let made = format!("mkdir -p {path} && chown {BOB} {path} && chmod 777 runs");
+    for more in [&[][..], &["--fresh"], &["--dry-run"]] {
+        let args = tiny("runs", &["seed=3"]).into_iter().chain(more.iter().map(|one| (*one).to_owned()));
+        let Some(ended) = as_nobody(&lab, &made, args) else { return };
+        ended.expect(2).says(&[&path, "belongs to user 12345, who made it first", "--runs-dir"]);
+        assert_eq!(fs::read_dir(lab.path(&path)).expect("a directory").count(), 0, "{more:?}");
+    }
+}
+
+#[test]
+fn no_run_goes_on_behind_a_link_of_another_user_on_the_way_to_it() {
+    let lab = Lab::new();
+    let path = killed(&lab, "private");
+    fs::create_dir(lab.path("shared")).expect("a directory");
+    let theirs = lab.path("shared/theirs");
+    symlink(lab.path("private"), &theirs).expect("a link");
+    // the recipe names data beside the directory of runs
+    symlink(lab.path("data"), lab.path("shared/data")).expect("a link");
+    // only root can give a link away
+    if given(&theirs) {
+        let before = everything(&path);
+        let id = path.file_name().and_then(|id| id.to_str()).expect("an id");
+        let (whole, below) = (format!("shared/theirs/{id}"), format!("theirs/{id}"));
+        for args in [&["--resume", &whole][..], &["--resume", &below, "--runs-dir", "shared"]] {
+            for more in [&[][..], &["--dry-run"]] {
+                let refused = run(&lab, args.iter().chain(more));
+                refused.expect(1).says(&["theirs` is a link of another user: name what it leads to"]);
+                assert!(everything(&path) == before, "{args:?} {more:?}");
+            }
+        }
+    }
+}
+
+/// What is made of texts may be read by more people than the texts.
+#[test]
+fn no_text_is_taken_through_a_link_of_another_user_to_what_is_not_theirs() {
+    let lab = Lab::new();
+    lab.write("corpus/a.txt", "some text of which there is more than one piece\n".repeat(40));
+    let private = lab.write("private.txt", "mine alone\n".repeat(40));
+    let planted = lab.path("corpus/b.txt");
+    symlink(&private, &planted).expect("a link");
+    let prepare = |out: &str| run(&lab, ["data", "prepare", "corpus", "--tokenizer", "bytes", "--out", out]);
+    let train =
+        || run(&lab, tiny("runs", &["data.train=corpus/*.txt", "data.tokenizer=bytes", "data.val=[]"]));
+    // one's own link is followed
+    prepare("own").expect(0);
+    train().expect(0);
+    if given(&planted) {
+        for refused in [prepare("theirs"), train()] {
+            assert_ne!(refused.code, Some(0), "{}", refused.stderr);
+            refused.says(&["corpus/b.txt` is another user's link to what is not theirs"]);
+        }
+        assert!(!lab.path("theirs").exists());
+        // the user who has made the link can read that file anyway
+        assert!(given(&private));
+        prepare("theirs").expect(0);
+    }
+}
+
+/// The way to what is named may be another user's as well.
+#[test]
+fn nothing_is_taken_through_a_link_of_another_user_to_what_only_this_one_may_read() {
+    let lab = Lab::new();
+    for dir in ["home", "exams", "shared", "shared/tasks"] {
+        fs::create_dir(lab.path(dir)).expect("a directory");
+    }
+    lab.write("home/a.txt", "mine alone\n".repeat(400));
+    lab.write(
+        "exams/exam.jsonl",
+        "{\"context\": \"so she\", \"endings\": [\" sang\", \" hid\"], \"label\": 0}\n",
+    );
+    lab.write("shared/own.txt", "so she sang, so he sang; ".repeat(200));
+    let newest = lab.train_in("home/runs", &[]).join("checkpoints/step-00000012");
+    assert!(newest.is_dir());
+    let links = ["shared/texts", "shared/tasks/exam.jsonl", "shared/step"];
+    for (target, link) in
+        ["home", "exams/exam.jsonl"].map(|name| lab.path(name)).iter().chain([&newest]).zip(links)
+    {
+        symlink(target, lab.path(link)).expect("a link");
+    }
+    let bytes = ["data.tokenizer=bytes", "data.val=[]"];
+    let ways: [(&str, Vec<String>); 6] = [
+        ("texts", tiny("runs", &["data.train=shared/texts/*.txt", bytes[0], bytes[1]])),
+        ("texts", tiny("runs", &["data.train=shared/texts/a.txt", bytes[0], bytes[1]])),
+        ("texts", tiny("runs", &["data.train=shared/texts/a.txt", "data.tokenizer=char", bytes[1]])),
+        (
+            "texts",
+            ["data", "prepare", "shared/texts", "--tokenizer", "bytes", "--out", "out"]
+                .map(str::to_owned)
+                .into(),
+        ),
+        (
+            "exam.jsonl",
+            tiny(
+                "runs",
+                &[
+                    "eval.tasks=[\"shared/tasks/*.jsonl\"]",
+                    "data.train=shared/own.txt",
+                    "data.val=shared/own.txt",
+                    bytes[0],
+                ],
+            ),
+        ),
+        ("step", tiny("runs", &["model.init_from=shared/step"])),
+    ];
+    let all = |expected: &dyn Fn(&str, &Ended)| {
+        for (what, args) in &ways {
+            let _ = fs::remove_dir_all(lab.path("out"));
+            let args = args.iter().map(String::as_str).chain((args[0] != "data").then_some("--fresh"));
+            expected(what, &run(&lab, args));
+        }
+    };
+    let set = |mode| fs::set_permissions(lab.dir(), Permissions::from_mode(mode)).expect("owned");
+    set(0o700);
+    // one's own links are followed
+    all(&|_, ended| {
+        ended.expect(0);
+    });
+    if !links.iter().all(|link| given(&lab.path(link))) {
+        return;
+    }
+    all(&|what, ended| {
+        assert!(matches!(ended.code, Some(1 | 2)), "{what}: {}", ended.stderr);
+        ended.says(&[what, "is another user's link to what only you may read: name what it leads to"]);
+    });
+    // where everybody may read, there is nothing to hide
+    set(0o755);
+    all(&|_, ended| {
+        ended.expect(0);
+    });
+}
+
+#[test]
+fn what_is_kept_of_texts_is_kept_from_other_users() {
+    let lab = Lab::new();
+    lab.write("a.txt", "some text of which there is more than one piece\n".repeat(40));
+    run(&lab, tiny("runs", &["data.train=a.txt", "data.tokenizer=bytes", "data.val=[]"])).expect(0);
+    let cache = fs::metadata(lab.path("runs/.cache")).expect("a cache");
+    assert_eq!(cache.mode() & 0o777, 0o700);
+}
+
+#[test]
+fn an_old_checkpoint_that_cannot_be_deleted_does_not_end_a_run() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    let old = checkpoints(&path);
+    let given = "chown -hR 65534 . && for old in runs/*/checkpoints/step-*; do mkdir \"$old/of-root\" && \
+                 touch \"$old/of-root/file\"; done";
+    let Some(ended) = as_nobody(&lab, given, tiny("runs", &["checkpoint.keep=1"])) else { return };
+    ended.expect(0);
+    let left: Vec<_> = fs::read_dir(path.join("checkpoints")).expect("a directory").collect();
+    let is_left = |name: &str| name.starts_with(".tmp-step-00000008");
+    assert!(
+        left.iter().any(|entry| is_left(&entry.as_ref().expect("an entry").file_name().to_string_lossy()))
+    );
+    assert!(!checkpoints(&path).contains(&old[0]));
+}
