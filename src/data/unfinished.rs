@@ -1,6 +1,7 @@
 //! What lies beside shards while not all of them are there: a preparation or a download that goes on, or was killed.
 
 use super::card::CARD;
+use crate::regular::another_owner;
 use std::path::{Path, PathBuf};
 
 /// The directory of an unfinished preparation, beside its shards.
@@ -46,9 +47,13 @@ pub(super) fn preparation(dir: &Path) -> Option<PathBuf> {
     (inside.is_dir() && !dir.join(CARD).exists()).then_some(inside)
 }
 
-/// The directory of a download into `dir` that has not ended.
-pub(super) fn fetch(dir: &Path) -> Option<PathBuf> {
-    Some(dir.join(FETCH)).filter(|parts| parts.is_dir())
+/// The directory of a download into `dir`, where these files lie, that has not ended. One that another user has put
+/// there is no download of a third one's files.
+pub(super) fn fetch(dir: &Path, files: &[PathBuf]) -> Option<PathBuf> {
+    let parts = Some(dir.join(FETCH)).filter(|parts| parts.is_dir())?;
+    let Some(stranger) = another_owner(&parts) else { return Some(parts) };
+    let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
+    (is_theirs(dir) || files.iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
 }
 
 /// Checks that a file, if it is a shard, is not one of an unfinished preparation.
@@ -71,7 +76,7 @@ pub(super) fn check_matches(pattern: &str, paths: &[PathBuf]) -> Result<(), Unfi
     for path in paths {
         let dir = dir_of(path);
         if last != Some(dir)
-            && let Some(by) = fetch(dir)
+            && let Some(by) = fetch(dir, paths)
         {
             return Err(Unfinished::Fetch { pattern: pattern.to_owned(), by });
         }

@@ -18,8 +18,10 @@ pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
 pub use temporary::{STALE, is_temporary, meant, temporary_name};
 
+use rustix::process::geteuid;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// More than any JSON document of a run holds, in bytes.
@@ -41,6 +43,14 @@ pub fn is_strange(error: &io::Error) -> bool {
 #[must_use]
 pub fn is_beside(name: &str) -> bool {
     !name.contains('\0') && Path::new(name).file_name().is_some_and(|last| last == name)
+}
+
+/// The user to whom a file or a directory belongs, if that is neither this process's user nor root; `None`, too, for
+/// what is not there.
+#[must_use]
+pub fn another_owner(path: &Path) -> Option<u32> {
+    let owner = path.metadata().ok()?.uid();
+    (![0, geteuid().as_raw()].contains(&owner)).then_some(owner)
 }
 
 /// Opens a regular file for reading, without waiting.

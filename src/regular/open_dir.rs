@@ -153,11 +153,6 @@ impl OpenDir {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// The user to whom it belongs.
-    pub fn owner(&self) -> io::Result<u32> {
-        Ok(unix::fstat(&self.handle)?.st_uid)
-    }
-
     /// Checks that this process may make files in it.
     pub fn check_writable(&self) -> io::Result<()> {
         let access = unix::Access::WRITE_OK | unix::Access::EXEC_OK;

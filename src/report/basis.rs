@@ -71,7 +71,9 @@ impl Basis {
         if is_speed(metric) || is_timed {
             basis.facts.push((MACHINE, Some(machine(run))));
             basis.simd = Some(run.facts.simd.clone()).filter(|simd| !simd.is_empty());
-            let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty());
+            let is_seconds = metric.unit == Unit::Seconds || is_timed;
+            let parts = if is_seconds { &run.parts.of_seconds } else { &run.parts.of_speed };
+            let parts = Some(parts).filter(|parts| !parts.is_empty());
             basis.facts.extend(parts.map(|parts| (PARTS, Some(parts.join(" and ")))));
         }
         // the seconds of a branch are its own, and its steps are not

@@ -126,7 +126,9 @@ pub fn gather(
         };
         let told: Vec<&str> = wanted.iter().filter(is_told).copied().collect();
         let furthest = Cell::new(f64::NEG_INFINITY);
+        let rows = Cell::new(0);
         let mut take = |row: &[f64]| {
+            rows.set(rows.get() + 1);
             furthest.set(furthest.get().max(row[step]));
             let at = [row[step], row[tokens], clock.at(row[step])];
             search.take(log, row, at);
@@ -163,9 +165,9 @@ pub fn gather(
                 };
                 each.retain(|fold| fold.supersedes(&results, is_own));
                 each.iter().for_each(|fold| results.forget(&fold.metric.name));
-                results.best_of = each.iter().filter_map(Fold::best_of).collect();
+                results.count_best(&each, 0);
             }
-            None => {}
+            None => results.count_best(&each, rows.get()),
         }
         if let Some(steps) = results.get("steps") {
             results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(steps)));

@@ -2,16 +2,23 @@
 //! values of some keys, and on another device, of which its recipe and record tell one.
 
 use super::notes::listed;
+use crate::eval::Task;
 use crate::recipe::keys::{KEYS, Key, OnResume};
 use crate::recipe::{rank, spelled};
 use crate::run::RunRecord;
 use crate::run::record::Session;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::LazyLock;
 
-/// The tables whose keys decide how fast a step is.
-const OF_SPEED: [&str; 2] = ["batch", "compute"];
+/// The tables whose keys decide how fast a step is. A checkpoint is written while the next steps are taken.
+const OF_SPEED: [&str; 3] = ["batch", "compute", "checkpoint"];
+/// The tables whose keys decide what else takes time.
+const OF_SECONDS: [&str; 2] = ["eval", "sample"];
+/// The keys of tasks, of which a session has the names on record.
+const TASKS: &str = "eval.tasks";
+const HELLASWAG: &str = "eval.hellaswag";
 /// The key that does not tell the device, which is on record.
 const DEVICE: &str = "compute.device";
 
@@ -22,6 +29,8 @@ pub struct Parts {
     pub otherwise: Vec<String>,
     /// Those of them that decide how fast a step is.
     pub of_speed: Vec<String>,
+    /// Those of them that decide how many seconds a run takes.
+    pub of_seconds: Vec<String>,
 }
 
 impl Parts {
@@ -31,7 +40,7 @@ impl Parts {
         if recipe.is_empty() {
             return Self::default();
         }
-        let mut found: BTreeSet<(usize, bool, String)> = BTreeSet::new();
+        let mut found: BTreeSet<(usize, Weight, String)> = BTreeSet::new();
         for session in with_steps(&record.sessions) {
             for (key, usual) in CHANGEABLE.iter() {
                 let own = recipe.iter().find(|(path, _)| path == key.path).map(|(_, value)| spelled(value));
@@ -42,12 +51,17 @@ impl Parts {
                         Some(then) => format!("{}={then}", key.path),
                         None => format!("no {}", key.path),
                     };
-                    found.insert((
-                        rank(key.path),
-                        OF_SPEED.contains(&key.table()) && key.path != DEVICE,
-                        said,
-                    ));
+                    found.insert((rank(key.path), Weight::of(key), said));
                 }
+            }
+            if let (Some(then), Some(own)) = (&session.tasks, tasks_of(recipe))
+                && *then != own
+            {
+                let said = match then.is_empty() {
+                    true => format!("no {TASKS}"),
+                    false => format!("{TASKS} of {}", listed(then.clone())),
+                };
+                found.insert((rank(TASKS), Weight::Seconds, said));
             }
             // machines of one kind have different names, and device and processor tell their kind
             let threads = |threads: usize| (threads > 0).then(|| threads.to_string());
@@ -64,12 +78,15 @@ impl Parts {
                 ("run.threads", &of_session, of_record.as_deref()),
             ] {
                 let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
-                found.extend(other.map(|other| (KEYS.len(), true, format!("{name}={other}"))));
+                found.extend(other.map(|other| (KEYS.len(), Weight::Speed, format!("{name}={other}"))));
             }
         }
-        let of_speed = found.iter().filter(|(_, is_of_speed, _)| *is_of_speed);
-        let of_speed = of_speed.map(|(.., said)| said.clone()).collect();
-        Self { otherwise: found.into_iter().map(|(.., said)| said).collect(), of_speed }
+        let weighty = |least: Weight| {
+            let some = found.iter().filter(|(_, weight, _)| *weight >= least);
+            some.map(|(.., said)| said.clone()).collect()
+        };
+        let (of_speed, of_seconds) = (weighty(Weight::Speed), weighty(Weight::Seconds));
+        Self { otherwise: found.into_iter().map(|(.., said)| said).collect(), of_speed, of_seconds }
     }
 
     /// What a reader of a comparison should know, as a phrase.
@@ -77,6 +94,41 @@ impl Parts {
         let is_any = !self.otherwise.is_empty();
         is_any.then(|| format!("part of it was trained with {}", listed(self.otherwise.clone())))
     }
+}
+
+/// What a setting decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    /// Nothing that takes time.
+    Nothing,
+    /// How many seconds a run takes besides its steps.
+    Seconds,
+    /// How fast a step is.
+    Speed,
+}
+
+impl Weight {
+    fn of(key: &Key) -> Self {
+        match key.table() {
+            table if OF_SPEED.contains(&table) && key.path != DEVICE => Self::Speed,
+            table if OF_SECONDS.contains(&table) => Self::Seconds,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// The names of the tasks that a recipe's evaluations score; `None` where a pattern leaves them open.
+fn tasks_of(recipe: &[(String, Json)]) -> Option<Vec<String>> {
+    let value = |key: &str| recipe.iter().find(|(path, _)| path == key).map(|(_, value)| value);
+    if value("eval.every").and_then(Json::as_u64) == Some(0) {
+        return Some(Vec::new());
+    }
+    let mut names: Vec<String> = value(HELLASWAG).map(|_| "hellaswag".to_owned()).into_iter().collect();
+    for file in value(TASKS).and_then(Json::as_array).into_iter().flatten() {
+        let file = file.as_str().filter(|file| !file.contains(['*', '?', '[']))?;
+        names.push(Task::name_of(Path::new(file)));
+    }
+    Some(names)
 }
 
 /// What a device is called, without its number among those of one machine.

@@ -1,6 +1,7 @@
 //! The figures of a run that reports show, by the names of metrics.
 
 use super::basis::{Asked, Basis};
+use super::fold::Fold;
 use super::runs::Run;
 
 /// What a run's logs say: a number for each metric that they know.
@@ -26,8 +27,10 @@ pub struct Results {
     pub(super) sides: Vec<(String, [f64; 2], f64)>,
     /// Whether the logs are cut at a time, so that how fast the run was decides all values.
     pub(super) is_cut_by_time: bool,
-    /// Of how many evaluations in `eval.csv` the best value of a metric is.
+    /// Of how many evaluations the best value of a metric is.
     pub(super) best_of: Vec<(String, u64)>,
+    /// The metrics that not every evaluation of the run measured, or others than its own.
+    pub(super) scattered: Vec<String>,
     /// What metrics of `eval.csv` were measured on, and how.
     pub(super) asked: Vec<(String, Asked)>,
 }
@@ -81,7 +84,13 @@ impl Results {
         &self.reached_before
     }
 
-    /// Of how many evaluations in `eval.csv` the value of a metric is the best; `None` if it is not from there.
+    /// Whether a metric was measured by other evaluations than all of the run's own.
+    #[must_use]
+    pub fn is_scattered(&self, name: &str) -> bool {
+        self.scattered.iter().any(|known| known == name)
+    }
+
+    /// Of how many evaluations the value of a metric is the best; `None` where it is not the best of any.
     #[must_use]
     pub fn best_of(&self, name: &str) -> Option<u64> {
         self.best_of.iter().find(|(known, _)| known == name).map(|(_, evaluations)| *evaluations)
@@ -91,6 +100,18 @@ impl Results {
     pub(super) fn forget(&mut self, name: &str) {
         self.values.retain(|(known, _)| known != name);
         self.earlier.retain(|(known, _)| known != name);
+        self.best_of.retain(|(known, _)| known != name);
+        self.scattered.retain(|known| known != name);
+    }
+
+    /// Counts the evaluations of which metrics are the best, where the run itself made so many.
+    pub(super) fn count_best(&mut self, folds: &[Fold], made: u64) {
+        for (name, evaluations) in folds.iter().filter_map(Fold::best_of) {
+            if evaluations != made {
+                self.scattered.push(name.clone());
+            }
+            self.best_of.push((name, evaluations));
+        }
     }
 
     /// The step of a row of `eval.csv` that has reached a target which the rows of `val.csv`, whose column it is, have

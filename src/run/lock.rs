@@ -8,7 +8,7 @@ use super::error::Context;
 use super::facts;
 use crate::regular::{self, OFlags, OpenDir};
 use rustix::io::Errno;
-use rustix::process::{Pid, geteuid, test_kill_process};
+use rustix::process::{Pid, test_kill_process};
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::Path;
@@ -82,9 +82,8 @@ pub fn check_may_take(run: &OpenDir) -> Result<(), RunError> {
 
 /// Why the lock file cannot be opened. Where several share a directory of runs, another may have made this one first.
 fn refusal(run: &OpenDir, error: io::Error) -> RunError {
-    let ours = [0, geteuid().as_raw()];
-    match run.owner() {
-        Ok(user) if error.kind() == ErrorKind::PermissionDenied && !ours.contains(&user) => {
+    match regular::another_owner(run.path()) {
+        Some(user) if error.kind() == ErrorKind::PermissionDenied => {
             RunError::OfAnother { path: run.path().to_owned(), user }
         }
         _ => RunError::Io { action: "open", path: run.join(FILE), error },

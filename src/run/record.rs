@@ -82,6 +82,8 @@ pub struct Session {
     /// The keys that a resumed run may change, with their values, where these are not the defaults; absent in records
     /// of earlier versions.
     pub settings: Option<BTreeMap<String, Value>>,
+    /// The names of the tasks that its evaluations scored; absent in records of earlier versions.
+    pub tasks: Option<Vec<String>>,
     /// The device trained on; absent in records of earlier versions.
     pub device: Option<String>,
     /// The machine; absent in records of earlier versions.

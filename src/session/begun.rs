@@ -6,6 +6,7 @@ use super::standing::run_id;
 use super::start::digest;
 use crate::plan::Before;
 use crate::recipe::{self, DataDigests, InitFrom, Overrides, Recipe, Resolved};
+use crate::regular;
 use crate::run::checkpoint::{self, CheckpointState};
 use crate::run::record::Parent;
 use crate::run::{RunError, RunRecord, RunStatus, dir, find, import, status};
@@ -21,6 +22,8 @@ pub(super) struct Begun {
     pub(super) before: Before,
     /// What it began from, for people.
     from: Option<Parent>,
+    /// Whether another user has made it.
+    is_of_another: bool,
 }
 
 impl Begun {
@@ -83,7 +86,10 @@ impl Begun {
         let Some(named) = &resolved.recipe.model.init_from else { return Vec::new() };
         let runs = find::list(runs_dir).unwrap_or_default();
         let of_run = |run: &PathBuf| Self::of_run(run, &resolved.recipe, data, wanted).ok().flatten();
-        runs.iter().filter_map(of_run).filter(|begun| named.names(&begun.named)).collect()
+        let found = runs.iter().filter_map(of_run).filter(|begun| named.names(&begun.named));
+        let (others, own): (Vec<_>, Vec<_>) = found.partition(|begun| begun.is_of_another);
+        // anybody who shares the directory of runs can begin one like it
+        if own.is_empty() { others } else { own }
     }
 
     fn of_run(
@@ -102,8 +108,8 @@ impl Begun {
         }
         let own = recipe::load(&run.join(dir::RECIPE), &Overrides::default())?;
         let before = Before { steps: record.first_step(), data_from: data_from(run).unwrap_or_default() };
-        let from = record.parent;
-        Ok(own.recipe.model.init_from.map(|named| Self { digest, named, before, from }))
+        let (from, is_of_another) = (record.parent, regular::another_owner(run).is_some());
+        Ok(own.recipe.model.init_from.map(|named| Self { digest, named, before, from, is_of_another }))
     }
 }
 

@@ -15,8 +15,6 @@ use crate::recipe::{Diagnostics, Resolved};
 use crate::regular;
 use crate::run::{RunRecord, seal};
 use crate::train::Stop;
-use rustix::process::geteuid;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,9 +119,7 @@ impl<'a> Call<'a> {
     /// Says whose a run is that another user has begun: where several share a directory of runs, each can be the first
     /// to make the directory of a recipe's run, and write there what he likes.
     pub(super) fn tell_of_another(&self, run: &Path) {
-        let owner = run.metadata().map(|found| found.uid()).ok();
-        let ours = [0, geteuid().as_raw()];
-        if let Some(user) = owner.filter(|owner| !ours.contains(owner)) {
+        if let Some(user) = regular::another_owner(run) {
             self.audience.tell(Event::OfAnother { run, user });
         }
     }

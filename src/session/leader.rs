@@ -180,6 +180,7 @@ impl Job<'_> {
             from_step: progress.step,
             overrides: self.overrides.to_vec(),
             settings: Some(changeable(self.recipe())),
+            tasks: Some(self.data.tasks.found.iter().map(|task| task.name.clone()).collect()),
             device: Some(self.plan.device.clone()),
             host: Some(facts::host()),
             processor: self.plan.cuda.is_none().then(machine::cpu_model),

@@ -200,3 +200,64 @@ fn an_old_checkpoint_that_cannot_be_deleted_does_not_end_a_run() {
     );
     assert!(!checkpoints(&path).contains(&old[0]));
 }
+
+#[test]
+fn a_download_is_believed_to_be_under_way_where_it_is_of_whose_files_these_are() {
+    let lab = Lab::new();
+    lab.write("datasets/a.txt", "some text of which there is more than one piece\n".repeat(40));
+    fs::create_dir(lab.path("datasets/.fetch")).expect("a directory");
+    let train =
+        || run(&lab, tiny("runs", &["data.train=datasets/*.txt", "data.tokenizer=bytes", "data.val=[]"]));
+    let prepare = || run(&lab, ["data", "prepare", "datasets", "--tokenizer", "bytes", "--out", "out"]);
+    for ended in [train(), prepare()] {
+        ended.expect(2).says(&["unfinished `runner data fetch`"]);
+    }
+    // only root can give a directory away
+    if chown(lab.path("datasets/.fetch"), Some(BOB), None).is_ok() {
+        for ended in [train(), prepare()] {
+            ended.expect(0);
+        }
+        chown(lab.path("datasets/a.txt"), Some(BOB), None).expect("given away");
+        train().expect(2).says(&["unfinished `runner data fetch`"]);
+    }
+}
+
+#[test]
+fn whose_a_prepared_set_is_is_said() {
+    let lab = Lab::new();
+    lab.write("a.txt", "some text of which there is more than one piece\n".repeat(40));
+    let prepare = || run(&lab, ["data", "prepare", "a.txt", "--tokenizer", "bytes", "--out", "out"]);
+    assert!(!prepare().expect(0).stderr.contains("another user"));
+    // only root can give a file away
+    if chown(lab.path("out/dataset.json"), Some(BOB), None).is_ok() {
+        prepare().expect(0).says(&["warning: out belongs to another user (12345)", "--out names"]);
+    }
+}
+
+#[test]
+fn a_branch_of_ones_own_comes_before_one_that_another_user_has_begun() {
+    let lab = Lab::new();
+    let trunk = lab.train_in("runs", &["checkpoint.keep=0"]);
+    let name = trunk.file_name().and_then(|name| name.to_str()).expect("an id");
+    let begun = |step: &str| {
+        let from = format!("model.init_from={{run=\"runs/{name}\"{step},optimizer=false}}");
+        ["seed=9".to_owned(), "schedule.max_steps=20".to_owned(), from]
+    };
+    let crash = |step| {
+        let sets = begun(step);
+        lab.crash("runs", &sets.each_ref().map(String::as_str), "csv.before_row:13")
+    };
+    let own = crash(",step=8");
+    let later = crash(",step=12");
+    assert_ne!(later, own);
+    let sets = begun("");
+    let goes_on = || {
+        let args = tiny("runs", &sets.each_ref().map(String::as_str));
+        lab.run_of(run(&lab, args.into_iter().chain(["--dry-run".to_owned()])).expect(0))
+    };
+    assert_eq!(goes_on(), later);
+    // only root can give a directory away
+    if chown(&later, Some(BOB), None).is_ok() {
+        assert_eq!(goes_on(), own);
+    }
+}

@@ -314,3 +314,69 @@ fn steps_whose_update_was_left_out_are_counted_and_told_of() {
     let place = head.iter().position(|name| *name == "skipped_steps").expect("a column");
     assert_eq!(lines.map(|line| line[place].to_owned()).collect::<Vec<_>>(), ["0", "2"]);
 }
+
+#[test]
+fn the_best_of_what_not_every_evaluation_measured_is_said_to_be_one() {
+    let lab = Lab::new();
+    for (recipe, is_measured) in [(1, [true; 3]), (2, [true, false, false])] {
+        for seed in 1..=2u64 {
+            let fake = Fake::new(&format!("fake-{recipe}{seed}"), seed, 1e-3 * f64::from(recipe), 3.0);
+            let run = fake.write(&lab.path("runs"));
+            let row = |(i, is_measured): (usize, &bool)| {
+                let cell = if *is_measured { format!("0.{}{seed}", i + 2) } else { String::new() };
+                format!("{},{},{}.5,{cell}\n", 2 * i, 512 * i, 9 - i)
+            };
+            let rows: String = is_measured.iter().enumerate().map(row).collect();
+            fs::write(run.join("val.csv"), format!("step,tokens,val_loss,task_acc\n{rows}")).expect("a log");
+        }
+    }
+    let said = text(&lab, &["--by", "best_task_acc"]);
+    assert!(said.contains("best_task_acc is the best of 1 and 3 evaluations"), "{said}");
+    // these were made by all evaluations of all runs
+    let said = text(&lab, &["--by", "best_val_loss"]);
+    assert!(!said.contains("is the best of"), "{said}");
+}
+
+#[test]
+fn seconds_of_runs_that_scored_tasks_for_a_part_only_are_not_put_down_to_recipes() {
+    let lab = Lab::new();
+    let write = |tasks: serde_json::Value, settings: serde_json::Value| {
+        for (recipe, tasks) in [(1, tasks.clone()), (2, json!(["choices"]))] {
+            for seed in 1..=2u64 {
+                let mut session = json!({"from_step": 0, "settings": settings});
+                if !tasks.is_null() {
+                    session["tasks"] = tasks.clone();
+                }
+                let extra = json!({ "sessions": [session] });
+                let id = format!("fake-{recipe}{seed}");
+                let fake = Fake { extra, ..Fake::new(&id, seed, 1e-3 * f64::from(recipe), 3.0) };
+                let run = fake.write(&lab.path("runs"));
+                let text = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+                let more = "\n[eval]\nevery = 4\ntasks = [\"../../choices.jsonl\"]\n";
+                fs::write(run.join("recipe.toml"), text + more).expect("a recipe");
+            }
+        }
+    };
+    let every = json!({"eval.every": 4});
+    let apart = "elapsed_s was measured in part under other settings";
+    for (tasks, said_of_it) in [
+        (json!(["choices"]), None),
+        // which an earlier version did not record
+        (serde_json::Value::Null, None),
+        (json!([]), Some("part of it was trained with no eval.tasks")),
+        (
+            json!(["choices", "hellaswag"]),
+            Some("part of it was trained with eval.tasks of choices and hellaswag"),
+        ),
+    ] {
+        write(tasks.clone(), every.clone());
+        let said = text(&lab, &["--by", "elapsed_s"]);
+        assert_eq!(said.contains(apart), said_of_it.is_some(), "{tasks}: {said}");
+        assert!(said_of_it.is_none_or(|words| said.contains(words)), "{tasks}: {said}");
+        // a step is no slower for it
+        assert!(!text(&lab, &["--by", "tokens_per_s"]).contains("under other settings"), "{tasks}");
+    }
+    write(json!(["choices"]), json!({"eval.every": 4, "checkpoint.every": 1}));
+    let said = text(&lab, &["--by", "tokens_per_s"]);
+    assert!(said.contains("checkpoint.every=1"), "{said}");
+}

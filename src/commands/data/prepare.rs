@@ -5,6 +5,7 @@ use super::super::terminal::{self, Passes};
 use crate::cli::{PrepareArgs, ValidationArgs};
 use crate::data::card::{CARD, Card, Part};
 use crate::data::prepare::{Hooks, Options, Prepared, Validation, prepare};
+use crate::regular;
 use crate::report::numbers::bytes;
 use crate::run::fault;
 use crate::session::UsageError;
@@ -31,6 +32,13 @@ pub(super) fn run(args: &PrepareArgs) -> anyhow::Result<Exit> {
         Prepared::Before(card) => (card, "was prepared before: nothing to do".to_owned()),
     };
     terminal::say(&format!("{}: {took}", options.out.display()));
+    if let Some(user) = regular::another_owner(&options.out.join(CARD)) {
+        terminal::say(&format!(
+            "warning: {} belongs to another user ({user}), and holds what that user lets it hold: --out names a \
+             directory of your own, where it is prepared anew",
+            options.out.display()
+        ));
+    }
     terminal::say_lines(&summary(&card));
     match options.undivided(&card) {
         None => {}

@@ -217,7 +217,7 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
         return Ok(Prepared::Before(card));
     }
     let place = Workplace::open(&options.out)?;
-    if unfinished::fetch(&options.out).is_some() {
+    if unfinished::fetch(&options.out, &[]).is_some() {
         let what = "what an unfinished `runner data fetch` has left in .fetch".to_owned();
         let is_begun = place.inside.has(unfinished::STATE);
         if !is_begun {

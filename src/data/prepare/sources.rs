@@ -151,20 +151,20 @@ fn walk(
     if !seen.insert((meta.dev(), meta.ino())) {
         return Ok(());
     }
-    if let Some(by) = unfinished::fetch(dir) {
-        let pattern = dir.display().to_string();
-        return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
-    }
     let entries = fs::read_dir(dir).map_err(DataError::read(dir))?;
     let mut paths = Vec::new();
     for entry in entries {
         paths.push(entry.map_err(DataError::read(dir))?.path());
     }
     paths.sort();
+    let visible: Vec<PathBuf> = paths.iter().filter(|path| !is_hidden(path)).cloned().collect();
+    if let Some(by) = unfinished::fetch(dir, &visible) {
+        let pattern = dir.display().to_string();
+        return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
+    }
     for path in paths {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        // what is hidden, and the card of a set that was prepared here
-        if name.starts_with(b".") || name == CARD.as_bytes() {
+        // the card of a set that was prepared here is no text
+        if is_hidden(&path) || path.file_name().is_some_and(|name| name == CARD) {
             continue;
         }
         let text = kind(&path).filter(|_| !describes(&path));
@@ -187,6 +187,10 @@ fn walk(
         }
     }
     Ok(())
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Whether a file below a directory of texts is one that describes them rather than one of them, as its name says.

@@ -152,14 +152,16 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Which best values are those of unequally many evaluations in `eval.csv`.
+/// Which best values are those of unequally many evaluations, and not only because the runs made unequally many, of
+/// which another note tells.
 pub(super) fn best_of_some(comparison: &Comparison) -> Vec<String> {
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
     let note = |metric: &Metric| {
-        let of: BTreeSet<u64> =
-            comparison.runs.iter().filter_map(|run| run.results.best_of(&metric.name)).collect();
+        let runs = &comparison.runs;
+        let of: BTreeSet<u64> = runs.iter().filter_map(|run| run.results.best_of(&metric.name)).collect();
+        let is_scattered = runs.iter().any(|run| run.results.is_scattered(&metric.name));
         let numbers = listed(of.iter().map(u64::to_string).collect());
-        (of.len() > 1).then(|| {
+        (of.len() > 1 && is_scattered).then(|| {
             format!(
                 "{} is the best of {numbers} evaluations: better by chance the more there are",
                 metric.name
