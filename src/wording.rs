@@ -1,6 +1,7 @@
 //! How counts stand in texts, for messages of all modules, and texts that a terminal only shows.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// A number with its digits grouped: `124,439,808`.
@@ -34,6 +35,13 @@ pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, noun: &str) ->
 #[must_use]
 pub fn grouped(number: u64, noun: &str) -> String {
     format!("{} {}", thousands(number), noun_of(number, noun))
+}
+
+/// The name of the task that a file holds: the file's stem in lower case, every other character an underscore.
+#[must_use]
+pub fn task_name(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// A noun in the number that a count asks for: `step` for one, `steps` for none and for several.

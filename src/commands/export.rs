@@ -34,17 +34,19 @@ struct Exported {
 
 /// Exports the runs; with `--follow` until all have ended, or a signal comes.
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
-    let mut paths = find_runs(&args.dir, &args.runs)?;
+    let paths = find_runs(&args.dir, &args.runs)?;
     // somebody else's link may lead to what others must not see, and event files are for others; a directory may become
     // such a link
     regular::confine(&args.dir.runs_dir);
-    paths.retain(|run| match regular::followed(run, &args.dir.runs_dir) {
+    let really = |run: PathBuf| match regular::followed(&run, &args.dir.runs_dir) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => {
             say(&format!("`{}` is left out: {error}", run.display()));
-            false
+            None
         }
-        _ => true,
-    });
+        Ok(real) => Some((run, real)),
+        Err(_) => Some((run.clone(), run)),
+    };
+    let paths: Vec<_> = paths.into_iter().filter_map(really).collect();
     if paths.is_empty() {
         return Err(UsageError("there is no run to export".into()).into());
     }
@@ -92,14 +94,13 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// The runs with a directory of its own for each below `dir`, called like the run.
-fn named(paths: Vec<PathBuf>, dir: &Path) -> Result<Vec<Exported>, UsageError> {
+/// The runs with a directory of its own for each below `dir`, called like the run where it really lies: that was found
+/// once, and what is put in its place meanwhile has no part in it.
+fn named(paths: Vec<(PathBuf, PathBuf)>, dir: &Path) -> Result<Vec<Exported>, UsageError> {
     let mut names: BTreeMap<OsString, PathBuf> = BTreeMap::new();
     let mut runs = Vec::new();
-    for run in paths {
-        // of `.` the path does not tell
-        let whole = run.canonicalize().unwrap_or_else(|_| run.clone());
-        let name = whole.file_name().unwrap_or_default().to_owned();
+    for (run, real) in paths {
+        let name = real.file_name().unwrap_or_default().to_owned();
         let target = dir.join(&name);
         if let Some(other) = names.insert(name, run.clone()) {
             return Err(UsageError(format!(

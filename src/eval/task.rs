@@ -4,6 +4,7 @@ use super::documents::{self, Choice, Document, LastWord};
 use super::{EvalError, Share, llmc, lm_eval};
 use crate::data::tokenizer::{Tokenizer, TokenizerKind};
 use crate::regular;
+use crate::wording::task_name;
 use std::ops::Range;
 use std::path::Path;
 
@@ -279,11 +280,10 @@ impl Task {
         }
     }
 
-    /// The name of a file's task: the file's stem in lower case, every other character an underscore.
+    /// The name of a file's task, see [`task_name`].
     #[must_use]
     pub fn name_of(path: &Path) -> String {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
-        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+        task_name(path)
     }
 
     /// Cuts an example to the context and adds it.

@@ -29,8 +29,9 @@ pub fn read_without_holes(path: &Path, buffer: &mut Vec<u8>) -> io::Result<()> {
         }
         at += read;
         let Some(zero) = memchr(0, &buffer[before..]) else { continue };
-        let mut kept = before + zero + 1;
-        for next in kept..buffer.len() {
+        let first = before + zero + 1;
+        let mut kept = first;
+        for next in first..buffer.len() {
             if buffer[next] != 0 || buffer[next - 1] != 0 {
                 buffer[kept] = buffer[next];
                 kept += 1;

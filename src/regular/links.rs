@@ -153,7 +153,7 @@ mod tests {
         symlink("../home/diary.txt", path("corpus/own.txt")).expect("a link");
         let read = |name: &str| {
             let file = open_unplanted(&path(name), &path("corpus"));
-            file.and_then(|file| io::read_to_string(file)).map_err(|error| error.kind())
+            file.and_then(io::read_to_string).map_err(|error| error.kind())
         };
         assert_eq!(read("corpus/own.txt").as_deref(), Ok("mine"));
         assert_eq!(read("corpus/deep"), Err(ErrorKind::IsADirectory));

@@ -31,6 +31,9 @@ pub const RECIPE: u64 = 256 << 10;
 /// More than any log holds, in bytes: forty million steps. Files that claim a terabyte take no room on a disk.
 pub const LOG: u64 = 4 << 30;
 
+/// More than a file grows by while it is read, in bytes.
+const GROWTH: u64 = 16 << 20;
+
 const STRANGE: &str = "it is not a regular file";
 
 /// Whether an error of this module says that a path leads to a pipe, a socket or a device.
@@ -135,7 +138,7 @@ pub fn read_unlinked(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 fn bytes_of(file: File, most: u64) -> io::Result<Vec<u8>> {
-    let too_large = || {
+    let too_large = |most: u64| {
         let problem = match most >> 20 {
             0 => format!("it is larger than {} KiB", most >> 10),
             mib => format!("it is larger than {mib} MiB"),
@@ -145,12 +148,14 @@ fn bytes_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     // said before anything is read; a file may also grow meanwhile
     let length = file.metadata()?.len();
     if length > most {
-        return Err(too_large());
+        return Err(too_large(most));
     }
+    // what the system makes up while it is read has no length, and need not end
+    let most = most.min(length.saturating_add(GROWTH));
     let mut bytes = Vec::new();
     bytes.try_reserve(length as usize)?;
     file.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
+    if bytes.len() as u64 > most { Err(too_large(most)) } else { Ok(bytes) }
 }
 
 /// The text of a regular file of at most `most` bytes.
@@ -215,6 +220,14 @@ fn opened_below(path: &Path, flags: OFlags, below: usize) -> io::Result<File> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_the_system_makes_up_without_end_is_too_large() {
+        // some gigabytes of it would be read first
+        assert!(read_within(Path::new("/proc/self/pagemap"), LOG).is_err());
+        assert!(!read_within(Path::new("/proc/self/status"), LOG).expect("a text").is_empty());
+    }
 
     #[test]
     fn a_file_is_read_and_nothing_else_is_waited_for() {

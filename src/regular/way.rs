@@ -68,8 +68,8 @@ impl Way {
         Ok(Self { at, path, ahead, links: 0, others: Others::Refused, following: Vec::new(), through: None })
     }
 
-    /// [`to`](Self::to), where links of other users are followed to what is their maker's own and, from all but the last
-    /// `below` parts, to what more people than this process's user may read.
+    /// [`to`](Self::to), where links of other users are followed to what is their maker's own and, from all but the
+    /// last `below` parts, to what more people than this process's user may read.
     pub(super) fn shared(path: &Path, trusted: &Path, below: usize) -> io::Result<Self> {
         Ok(Self { others: Others::Followed { below }, ..Self::to(path, trusted)? })
     }

@@ -2,11 +2,11 @@
 //! values of some keys, and on another device, of which its recipe and record tell one.
 
 use super::notes::listed;
-use crate::eval::Task;
 use crate::recipe::keys::{KEYS, Key, OnResume};
 use crate::recipe::{rank, spelled};
 use crate::run::RunRecord;
 use crate::run::record::Session;
+use crate::wording::task_name;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -126,7 +126,7 @@ fn tasks_of(recipe: &[(String, Json)]) -> Option<Vec<String>> {
     let mut names: Vec<String> = value(HELLASWAG).map(|_| "hellaswag".to_owned()).into_iter().collect();
     for file in value(TASKS).and_then(Json::as_array).into_iter().flatten() {
         let file = file.as_str().filter(|file| !file.contains(['*', '?', '[']))?;
-        names.push(Task::name_of(Path::new(file)));
+        names.push(task_name(Path::new(file)));
     }
     Some(names)
 }
