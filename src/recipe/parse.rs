@@ -292,6 +292,10 @@ pub(super) fn unknown(path: &str, place: Place, is_table: bool) -> Problem {
     } else {
         format!("the keys of [{table}] are {}", members(table))
     };
+    let problem = match near.filter(|key| key.also_called.contains(&leaf)) {
+        Some(key) => problem.help(format!("`{}`: {}", key.path, key.doc)),
+        None => problem,
+    };
     match near {
         Some(key) if key.table() == table => problem.label(format!("did you mean `{}`?", key.leaf())),
         Some(key) => problem.label(format!("did you mean `{}`?", key.path)).help(if key.table().is_empty() {

@@ -36,11 +36,12 @@ pub(super) fn key(table: &str, leaf: &str) -> Option<&'static Key> {
     let siblings = || KEYS.iter().filter(move |key| key.table() == table);
     let by_leaf = |leaf: &str| siblings().find(|key| key.leaf() == leaf);
     let stem = || siblings().find(|key| leaf.len() > 2 && key.leaf().starts_with(leaf));
-    nearest(leaf, siblings().map(Key::leaf))
-        .and_then(by_leaf)
+    // what another program calls so is meant, even where a key of this table looks like it
+    let elsewhere = KEYS.iter().find(|key| key.also_called.contains(&leaf));
+    elsewhere
+        .or_else(|| nearest(leaf, siblings().map(Key::leaf)).and_then(by_leaf))
         .or_else(stem)
         .or_else(|| KEYS.iter().find(|key| key.leaf() == leaf))
-        .or_else(|| KEYS.iter().find(|key| key.also_called.contains(&leaf)))
         .or_else(|| {
             // In another table, only a single typing error is plausible.
             let everywhere = within(leaf, KEYS.iter().map(Key::leaf), |length| usize::from(length > 3))?;

@@ -2,7 +2,7 @@
 //! values of some keys, and on another device, of which its recipe and record tell one.
 
 use super::notes::listed;
-use crate::recipe::keys::{KEYS, Key, OnResume};
+use crate::recipe::keys::{KEYS, Key, OnResume, Slows, find_table};
 use crate::recipe::{rank, spelled};
 use crate::run::RunRecord;
 use crate::run::record::Session;
@@ -12,10 +12,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// The tables whose keys decide how fast a step is. A checkpoint is written while the next steps are taken.
-const OF_SPEED: [&str; 3] = ["batch", "compute", "checkpoint"];
-/// The tables whose keys decide what else takes time.
-const OF_SECONDS: [&str; 2] = ["eval", "sample"];
 /// The keys of tasks, of which a session has the names on record.
 const TASKS: &str = "eval.tasks";
 const HELLASWAG: &str = "eval.hellaswag";
@@ -40,7 +36,7 @@ impl Parts {
         if recipe.is_empty() {
             return Self::default();
         }
-        let mut found: BTreeSet<(usize, Weight, String)> = BTreeSet::new();
+        let mut found: BTreeSet<(usize, Slows, String)> = BTreeSet::new();
         for session in with_steps(&record.sessions) {
             for (key, usual) in CHANGEABLE.iter() {
                 let own = recipe.iter().find(|(path, _)| path == key.path).map(|(_, value)| spelled(value));
@@ -51,7 +47,7 @@ impl Parts {
                         Some(then) => format!("{}={then}", key.path),
                         None => format!("no {}", key.path),
                     };
-                    found.insert((rank(key.path), Weight::of(key), said));
+                    found.insert((rank(key.path), slowed(key), said));
                 }
             }
             if let (Some(then), Some(own)) = (&session.tasks, tasks_of(recipe))
@@ -61,7 +57,7 @@ impl Parts {
                     true => format!("no {TASKS}"),
                     false => format!("{TASKS} of {}", listed(then.clone())),
                 };
-                found.insert((rank(TASKS), Weight::Seconds, said));
+                found.insert((rank(TASKS), Slows::Run, said));
             }
             // machines of one kind have different names, and device and processor tell their kind
             let threads = |threads: usize| (threads > 0).then(|| threads.to_string());
@@ -78,14 +74,14 @@ impl Parts {
                 ("run.threads", &of_session, of_record.as_deref()),
             ] {
                 let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
-                found.extend(other.map(|other| (KEYS.len(), Weight::Speed, format!("{name}={other}"))));
+                found.extend(other.map(|other| (KEYS.len(), Slows::Steps, format!("{name}={other}"))));
             }
         }
-        let weighty = |least: Weight| {
-            let some = found.iter().filter(|(_, weight, _)| *weight >= least);
+        let slowing = |least: Slows| {
+            let some = found.iter().filter(|(_, slows, _)| *slows >= least);
             some.map(|(.., said)| said.clone()).collect()
         };
-        let (of_speed, of_seconds) = (weighty(Weight::Speed), weighty(Weight::Seconds));
+        let (of_speed, of_seconds) = (slowing(Slows::Steps), slowing(Slows::Run));
         Self { otherwise: found.into_iter().map(|(.., said)| said).collect(), of_speed, of_seconds }
     }
 
@@ -96,24 +92,11 @@ impl Parts {
     }
 }
 
-/// What a setting decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Weight {
-    /// Nothing that takes time.
-    Nothing,
-    /// How many seconds a run takes besides its steps.
-    Seconds,
-    /// How fast a step is.
-    Speed,
-}
-
-impl Weight {
-    fn of(key: &Key) -> Self {
-        match key.table() {
-            table if OF_SPEED.contains(&table) && key.path != DEVICE => Self::Speed,
-            table if OF_SECONDS.contains(&table) => Self::Seconds,
-            _ => Self::Nothing,
-        }
+/// What another value of a key makes slower.
+fn slowed(key: &Key) -> Slows {
+    match find_table(key.table()) {
+        Some(table) if key.path != DEVICE => table.slows,
+        _ => Slows::Nothing,
     }
 }
 

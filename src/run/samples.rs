@@ -89,8 +89,16 @@ fn unmarked(text: &str) -> String {
 
 /// Removes everything from the first sample of `first_step_to_drop` or a later step on; with `None` all. A missing file
 /// has no samples.
+///
+/// Errors: [`RunError::Io`]; [`RunError::Log`] for a file that begins with no sample, which no run has written.
 pub fn cut_back(run: &OpenDir, first_step_to_drop: Option<u64>) -> Result<(), RunError> {
-    let bytes = run.read(SAMPLES, regular::LOG).context("read", &run.join(SAMPLES))?;
+    let path = run.join(SAMPLES);
+    let bytes = run.read(SAMPLES, regular::LOG).context("read", &path)?;
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    // a kill may have cut the first one short
+    if !first.starts_with(MARK.0.as_bytes()) && !MARK.0.as_bytes().starts_with(first) {
+        return Err(RunError::Log { path, problem: "it does not begin with a sample".to_owned() });
+    }
     let kept = first_step_to_drop.map_or(&b""[..], |step| before(&bytes, step));
     if kept.len() < bytes.len() {
         files::write_in(run, SAMPLES, kept, "samples_cut")?;

@@ -72,6 +72,13 @@ fn a_wrong_change_is_shown_as_it_was_written() {
     let said = refused(&lab, &["tiny.toml", "optimizer.lr=fast", "model.n_layr=3"]);
     assert!(said.contains(" | optimizer.lr=fast\n |              ^^^^ expected a number"), "{said}");
     assert!(said.contains(" | model.n_layr=3\n | ^^^^^^^^^^^^ did you mean `n_layer`?"), "{said}");
+    // a name of nanoGPT's, of something that is stated otherwise here
+    for set in ["optimizer.min_lr=6e-5", "schedule.min_lr=6e-5"] {
+        lab.run(["plan", "tiny.toml", set]).expect(2).says(&[
+            "min_lr_ratio`?",
+            "`schedule.min_lr_ratio`: the final learning rate as a fraction of the peak",
+        ]);
+    }
     assert!(!said.contains("--set"), "{said}");
 }
 

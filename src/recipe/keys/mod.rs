@@ -106,28 +106,46 @@ pub struct Table {
     pub name: &'static str,
     /// What its keys are about, without a full stop.
     pub doc: &'static str,
+    /// What a run takes longer for under other values of its keys, where those may change on resume.
+    pub slows: Slows,
+}
+
+/// What settings of a run make slower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slows {
+    /// Nothing.
+    Nothing,
+    /// The run, besides its steps.
+    Run,
+    /// Each step.
+    Steps,
 }
 
 /// The tables that hold the keys, in the order in which messages list them.
 pub const TABLES: &[Table] = &[
     Table::new("model", "the network: a GPT-2"),
-    Table::new("compute", "where and how it is computed"),
+    Table::new("compute", "where and how it is computed").slows(Slows::Steps),
     Table::new("data", "what it is trained and validated on"),
-    Table::new("batch", "how much data one optimizer step reads"),
+    Table::new("batch", "how much data one optimizer step reads").slows(Slows::Steps),
     Table::new("distributed", "how the ranks of one run work together"),
     Table::new("optimizer", "AdamW, Muon and gradient clipping"),
     Table::new("schedule", "the learning rate over the steps"),
-    Table::new("eval", "validation during training"),
-    Table::new("checkpoint", "what is saved, and how often"),
+    Table::new("eval", "validation during training").slows(Slows::Run),
+    // it is written while the next steps are taken
+    Table::new("checkpoint", "what is saved, and how often").slows(Slows::Steps),
     Table::new("watchdog", "steps whose loss or gradient norm stands out"),
-    Table::new("sample", "text generated during training"),
+    Table::new("sample", "text generated during training").slows(Slows::Run),
     Table::new("log", "logs for other programs"),
     Table::new("lints", "remarks about the plan"),
 ];
 
 impl Table {
     const fn new(name: &'static str, doc: &'static str) -> Self {
-        Self { name, doc }
+        Self { name, doc, slows: Slows::Nothing }
+    }
+
+    const fn slows(self, slows: Slows) -> Self {
+        Self { slows, ..self }
     }
 }
 
