@@ -95,8 +95,10 @@ pub fn cut_back(run: &OpenDir, first_step_to_drop: Option<u64>) -> Result<(), Ru
     let path = run.join(SAMPLES);
     let bytes = run.read(SAMPLES, regular::LOG).context("read", &path)?;
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // a kill may have cut the first one short
-    if !first.starts_with(MARK.0.as_bytes()) && !MARK.0.as_bytes().starts_with(first) {
+    // a kill may have cut the first one short, and a power cut have left zeros in its place
+    let mark = MARK.0.as_bytes();
+    let is_ours = first.starts_with(mark) || mark.starts_with(first) || first.iter().all(|byte| *byte == 0);
+    if !is_ours {
         return Err(RunError::Log { path, problem: "it does not begin with a sample".to_owned() });
     }
     let kept = first_step_to_drop.map_or(&b""[..], |step| before(&bytes, step));
@@ -212,6 +214,9 @@ mod tests {
         fs::write(&path, [0; 300]).expect("as a power cut leaves it");
         cut_back(&run, None).expect("cut");
         assert_eq!(fs::read(&path).expect("read"), b"");
+        fs::write(&path, "precious\n").expect("written");
+        cut_back(&run, None).expect_err("no run has written it");
+        assert_eq!(fs::read(&path).expect("read"), b"precious\n");
     }
 
     #[test]
