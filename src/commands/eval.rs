@@ -8,7 +8,7 @@ use super::voice::Voice;
 use super::{exporter, fitted};
 use crate::cli::{EvalArgs, TableFormat};
 use crate::data::NoProgress;
-use crate::eval::{Kind, Task};
+use crate::eval::Kind;
 use crate::regular;
 use crate::report::fit::{Fitted, fit};
 use crate::session::UsageError;
@@ -18,6 +18,7 @@ use crate::session::evaluation::{
 };
 use crate::session::model::{Options, Source};
 use crate::session::task_names;
+use crate::wording::task_name;
 use anyhow::Context;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -109,7 +110,7 @@ fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
         files.extend(path.clone().map(|path| TaskFile { name: name.into(), path, wanted: Some(wanted) }));
     }
     for path in &args.tasks {
-        files.push(TaskFile { name: Task::name_of(path), path: path.clone(), wanted: None });
+        files.push(TaskFile { name: task_name(path), path: path.clone(), wanted: None });
     }
     for TaskFile { name, path, .. } in &files {
         if let Err(reason) = task_names::check(name) {

@@ -49,11 +49,11 @@ pub(super) fn preparation(dir: &Path) -> Option<PathBuf> {
 
 /// The directory of a download into `dir`, where these files lie, that has not ended. One that another user has put
 /// there is no download of a third one's files.
-pub(super) fn fetch(dir: &Path, files: &[PathBuf]) -> Option<PathBuf> {
+pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>) -> Option<PathBuf> {
     let parts = Some(dir.join(FETCH)).filter(|parts| parts.is_dir())?;
     let Some(stranger) = another_owner(&parts) else { return Some(parts) };
     let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
-    (is_theirs(dir) || files.iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
+    (is_theirs(dir) || files.into_iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
 }
 
 /// Checks that a file, if it is a shard, is not one of an unfinished preparation.

@@ -4,7 +4,6 @@ use super::documents::{self, Choice, Document, LastWord};
 use super::{EvalError, Share, llmc, lm_eval};
 use crate::data::tokenizer::{Tokenizer, TokenizerKind};
 use crate::regular;
-use crate::wording::task_name;
 use std::ops::Range;
 use std::path::Path;
 
@@ -278,12 +277,6 @@ impl Task {
             Definition::LmEval if self.kind == Kind::Choice => format!("{}_lm_eval", self.name),
             _ => self.name.clone(),
         }
-    }
-
-    /// The name of a file's task, see [`task_name`].
-    #[must_use]
-    pub fn name_of(path: &Path) -> String {
-        task_name(path)
     }
 
     /// Cuts an example to the context and adds it.

@@ -52,8 +52,12 @@ pub fn is_beside(name: &str) -> bool {
 /// what is not there.
 #[must_use]
 pub fn another_owner(path: &Path) -> Option<u32> {
-    let owner = path.metadata().ok()?.uid();
-    (![0, geteuid().as_raw()].contains(&owner)).then_some(owner)
+    path.metadata().ok().map(|found| found.uid()).filter(|owner| is_another(*owner))
+}
+
+/// Whether a user is neither this process's nor root.
+fn is_another(user: u32) -> bool {
+    ![0, geteuid().as_raw()].contains(&user)
 }
 
 /// Opens a regular file for reading, without waiting.

@@ -1,7 +1,7 @@
 //! The way to a file, gone part by part: each part is held open before it is looked at.
 
 use super::open_dir::FILE_MODE;
-use super::refused;
+use super::{is_another, refused};
 use rustix::fs::{self as unix, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -143,7 +143,7 @@ impl Way {
             return Err(Errno::LOOP.into());
         }
         let maker = unix::fstat(link)?.st_uid;
-        if ![0, geteuid().as_raw()].contains(&maker) {
+        if is_another(maker) {
             let (path, left) = (self.path.join(name), self.ahead.len());
             let Others::Followed { below } = self.others else {
                 let problem =

@@ -10,6 +10,7 @@ use crate::regular;
 use crate::run::RunRecord;
 use crate::run::record::{digest_of_set, digest_of_task, is_of_task};
 use crate::train::Measured;
+use crate::wording::task_name;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,7 @@ impl Tasks {
         }
         let first = hellaswag.iter().map(|path| (HELLASWAG, NAME.to_owned(), path.clone()));
         let others = tasks.iter().flat_map(|entry| expanded(entry));
-        let others = others.map(|path| (TASKS, Task::name_of(&path), path));
+        let others = others.map(|path| (TASKS, task_name(&path), path));
         let mut problems = Diagnostics::default();
         for (key, name, path) in first.chain(others) {
             if !path.exists() && *missing == Missing::Skip {

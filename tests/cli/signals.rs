@@ -315,14 +315,24 @@ fn a_terminal_that_closes_ends_a_run_after_a_checkpoint_unless_nohup_protects_it
     assert!(of_the_logs(&run) == of_the_logs(&whole));
 }
 
+/// Ends a run that waits for a reader, who does not come.
+fn ends_after_a_checkpoint(mut live: Live, run: &Path) {
+    live.signal("TERM");
+    wait("the end", || live.is_over());
+    live.end().expect(143);
+    let at = record(run);
+    assert_eq!(at["status"], "interrupted");
+    let step = at["steps_done"].as_u64().expect("a number");
+    assert_eq!(checkpoints(run).last(), Some(&format!("step-{step:08}")));
+}
+
 #[test]
 fn a_reader_that_does_not_read_keeps_no_run_from_ending_after_a_checkpoint() {
     for format in [&["--verbose"][..], &["--log-format", "json"]] {
         let lab = Lab::new();
         let many = ["schedule.max_steps=1000000", "eval.every=1"];
         // both pipes are read at the end alone
-        let mut live =
-            lab.start(tiny("runs", &many).iter().map(String::as_str).chain(format.iter().copied()));
+        let live = lab.start(tiny("runs", &many).iter().map(String::as_str).chain(format.iter().copied()));
         let run = lab.only_run("runs");
         let mut known = 0;
         wait("a pipe that is full", || {
@@ -331,13 +341,7 @@ fn a_reader_that_does_not_read_keeps_no_run_from_ending_after_a_checkpoint() {
             std::thread::sleep(Duration::from_secs(1));
             known > 1000 && before == known
         });
-        live.signal("TERM");
-        wait("the end", || live.is_over());
-        live.end().expect(143);
-        let at = record(&run);
-        assert_eq!(at["status"], "interrupted");
-        let step = at["steps_done"].as_u64().expect("a number");
-        assert_eq!(checkpoints(&run).last(), Some(&format!("step-{step:08}")));
+        ends_after_a_checkpoint(live, &run);
     }
 }
 
@@ -361,7 +365,7 @@ fn a_terminal_that_is_stopped_or_not_read_keeps_no_run_from_ending_after_a_check
         let mut command =
             lab.command(tiny("runs", &many).iter().map(String::as_str).chain(how.iter().copied()));
         command.env("TERM", "xterm");
-        let mut live = spawned_with(command, program);
+        let live = spawned_with(command, program);
         wait("a run", || fs::read_dir(lab.path("runs")).is_ok_and(|mut dir| dir.next().is_some()));
         let run = lab.only_run("runs");
         let rows_of_the_log = || fs::read(run.join("val.csv")).map_or(0, |log| log.len());
@@ -373,13 +377,7 @@ fn a_terminal_that_is_stopped_or_not_read_keeps_no_run_from_ending_after_a_check
             std::thread::sleep(Duration::from_secs(1));
             before == known
         });
-        live.signal("TERM");
-        wait("the end", || live.is_over());
-        live.end().expect(143);
-        let at = record(&run);
-        assert_eq!(at["status"], "interrupted");
-        let step = at["steps_done"].as_u64().expect("a number");
-        assert_eq!(checkpoints(&run).last(), Some(&format!("step-{step:08}")));
+        ends_after_a_checkpoint(live, &run);
     }
 }
 

@@ -157,8 +157,7 @@ fn walk(
         paths.push(entry.map_err(DataError::read(dir))?.path());
     }
     paths.sort();
-    let visible: Vec<PathBuf> = paths.iter().filter(|path| !is_hidden(path)).cloned().collect();
-    if let Some(by) = unfinished::fetch(dir, &visible) {
+    if let Some(by) = unfinished::fetch(dir, paths.iter().filter(|path| !is_hidden(path))) {
         let pattern = dir.display().to_string();
         return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
     }
