@@ -24,6 +24,7 @@ struct Exported {
     target: PathBuf,
     export: Export,
     events: u64,
+    in_place_of_others: bool,
     /// What was said last of what cannot be read or written.
     problems: Vec<String>,
     /// Whether the last attempt to write has failed.
@@ -116,6 +117,7 @@ fn named(paths: Vec<(PathBuf, PathBuf)>, dir: &Path) -> Result<Vec<Exported>, Us
             target,
             export,
             events: 0,
+            in_place_of_others: false,
             problems: Vec::new(),
             has_failed: false,
             is_whole: false,
@@ -140,9 +142,10 @@ impl Exported {
     fn update(&mut self) {
         let updated = files::create_dir_all(&self.target).and_then(|()| self.export.update());
         self.has_failed = updated.is_err();
-        let News { events, problems } =
-            updated.unwrap_or_else(|error| News { events: 0, problems: vec![error.to_string()] });
+        let News { events, in_place_of_others, problems } =
+            updated.unwrap_or_else(|error| News { problems: vec![error.to_string()], ..News::default() });
         self.events += events;
+        self.in_place_of_others |= in_place_of_others;
         if problems != self.problems {
             let kind = if self.has_failed { "error" } else { "warning" };
             problems.iter().for_each(|problem| say(&format!("{kind}: {problem}")));
@@ -156,6 +159,10 @@ impl Exported {
         match self.events {
             _ if self.has_failed => format!("{name}: not exported"),
             0 => format!("{name}: up to date"),
+            events if self.in_place_of_others => format!(
+                "{name}: {} exported, in place of those of an earlier start or of another run of this name",
+                grouped(events, "event")
+            ),
             events => format!("{name}: {} exported", grouped(events, "event")),
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     let statuses = statuses(&args.status)?;
     let paths = match args.runs.is_empty() {
         true => find::list(&args.dir.runs_dir)?,
-        false => find_runs(&args.dir, &args.runs)?,
+        false => find_runs(&args.dir, &args.runs).inspect_err(|_| sweep_unless_asked(args))?,
     };
     let mut items = Vec::new();
     for path in paths {
@@ -99,6 +99,25 @@ fn statuses(names: &[String]) -> anyhow::Result<Vec<RunStatus>> {
     names.iter().map(parse).collect()
 }
 
+/// Finishes what a removal that was killed had begun, for the same call once more: it finds the run no more.
+fn sweep_unless_asked(args: &ListArgs) {
+    if args.remove && args.yes {
+        sweep(&args.dir.runs_dir);
+    }
+}
+
+/// Deletes what a removal that was killed has left in a directory of runs, and says so.
+fn sweep(runs_dir: &Path) {
+    match sweep_removed(runs_dir) {
+        Ok(left) => left.iter().for_each(|left| {
+            say(&format!("{}: deleted what an interrupted removal had left", on_a_line(left)));
+        }),
+        // what looks for the runs there says that there is no such directory
+        Err(_) if !runs_dir.exists() => {}
+        Err(error) => say(&error.to_string()),
+    }
+}
+
 /// Removes the runs after asking, except those that a live process trains and what may be none.
 fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     if args.runs.is_empty() && args.status.is_empty() && args.older_than.is_none() {
@@ -108,6 +127,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         .into());
     }
     if items.is_empty() {
+        sweep_unless_asked(args);
         say("there is nothing to remove");
         return Ok(Exit::Finished);
     }
@@ -139,14 +159,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         say("nothing was removed");
         return Ok(Exit::Failure);
     }
-    for place in places(&doomed) {
-        match sweep_removed(&place) {
-            Ok(left) => left.iter().for_each(|left| {
-                say(&format!("{}: deleted what an interrupted removal had left", on_a_line(left)));
-            }),
-            Err(error) => say(&error.to_string()),
-        }
-    }
+    places(&doomed).iter().for_each(|place| sweep(place));
     for item in doomed {
         match remove_listed(item, &args.dir.runs_dir) {
             Ok(()) => {

@@ -104,8 +104,7 @@ pub fn data_files(dir: &Path) -> Result<Vec<PathBuf>, DataError> {
         let path = entry.map_err(DataError::read(dir))?.path();
         let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
         let is_data = EXTENSIONS.iter().any(|known| extension.as_deref().is_some_and(|it| it == *known));
-        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if is_data && !is_hidden && path.is_file() {
+        if is_data && !regular::is_hidden(&path) && path.is_file() {
             regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
             files.push(path);
         }

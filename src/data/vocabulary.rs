@@ -198,16 +198,7 @@ fn each_piece(text: &[u8], add: &mut impl FnMut(&str)) -> Result<(), usize> {
 
 fn characters(specs: &[String]) -> Result<Characters, DataError> {
     let mut all = BTreeSet::new();
-    let mut add = |text: &str| {
-        // a set of a hundred characters is asked once for each run of the same one
-        let mut last = None;
-        for c in text.chars() {
-            if last != Some(c) {
-                all.insert(c);
-                last = Some(c);
-            }
-        }
-    };
+    let mut add = |text: &str| Characters::collect(text, &mut all);
     let mut first = None;
     for source in expand(specs)? {
         match source {

@@ -55,7 +55,7 @@ pub fn values_of(run: &Path) -> Result<Vec<(String, Json)>, Unreadable> {
 pub(super) fn begun_from(asked: &InitFrom, runs_dir: &Path) -> Vec<RunsRecipe> {
     let runs_dir = std::path::absolute(runs_dir).map(|dir| paths::normalize(&dir));
     let Ok(entries) = runs_dir.and_then(fs::read_dir) else { return Vec::new() };
-    let is_shown = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+    let is_shown = |entry: &DirEntry| !regular::is_hidden(entry.file_name());
     let mut runs: Vec<PathBuf> =
         entries.filter_map(Result::ok).filter(is_shown).map(|entry| entry.path()).collect();
     runs.sort();

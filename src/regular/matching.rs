@@ -121,8 +121,10 @@ fn literally(dir: &Path, name: &str) -> Option<PathBuf> {
     fs::symlink_metadata(&path).is_ok().then_some(path)
 }
 
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+/// Whether the last name of a path begins with a dot.
+#[must_use]
+pub fn is_hidden(path: impl AsRef<Path>) -> bool {
+    path.as_ref().file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Where a directory lies: the empty path is the current one.

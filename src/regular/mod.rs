@@ -13,7 +13,7 @@ mod way;
 
 pub use holes::read_without_holes;
 pub use links::{check_planted, confine, followed, open_followed, open_unplanted};
-pub use matching::{Looked, Matches, Refused, matching, matching_within};
+pub use matching::{Looked, Matches, Refused, is_hidden, matching, matching_within};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
 pub use temporary::{STALE, is_temporary, meant, temporary_name};

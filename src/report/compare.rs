@@ -6,7 +6,7 @@ use super::export::{Cell, Column, Table};
 use super::fit::Leaving;
 use super::footing::Footing;
 use super::gather::Wanted;
-use super::groups::{Group, Verdict, groups, verdicts};
+use super::groups::{Group, Verdict, groups, sort_by_mean, verdicts};
 pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
 use super::numbers::significant;
@@ -125,9 +125,17 @@ impl Comparison {
                 set.reverse();
             }
         }
+        let ends = sets.iter().scan(0, |end, set| {
+            *end += set.len();
+            Some(*end)
+        });
+        let ends: Vec<usize> = ends.collect();
         let runs: Vec<Run> = sets.into_iter().flatten().collect();
         let differences = differences(&runs);
-        let groups = groups(&runs, &differences.differing);
+        let mut groups = groups(&runs, &differences.differing);
+        if let Some(metric) = &sorted_by {
+            sort_by_mean(&mut groups, &runs, metric, (&ends, options.reverse));
+        }
         let judged: Vec<_> =
             judges.into_iter().map(|metric| (metric.clone(), Footing::new(&runs, metric))).collect();
         let verdicts = verdicts(&groups, &runs, &judged);

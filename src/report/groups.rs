@@ -115,6 +115,27 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
     groups
 }
 
+/// Sorts groups by the mean of a metric, the best first, so that no single lucky seed puts one in front; those
+/// without a mean come last. `ends` are where the sets of runs end, which stay apart; within each the order can be
+/// reversed.
+pub(super) fn sort_by_mean(
+    groups: &mut [Group],
+    runs: &[Run],
+    metric: &Metric,
+    (ends, is_reversed): (&[usize], bool),
+) {
+    let sign = if metric.better == Better::Lower { 1.0 } else { -1.0 };
+    let place = |group: &Group| {
+        let mean = group.spread(runs, metric).map_or(f64::INFINITY, |spread| sign * spread.mean);
+        (ends.partition_point(|end| *end <= group.runs[0]), mean)
+    };
+    groups.sort_by(|a, b| {
+        let (a, b) = (place(a), place(b));
+        let within = a.1.total_cmp(&b.1);
+        a.0.cmp(&b.0).then(if is_reversed { within.reverse() } else { within })
+    });
+}
+
 /// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
 /// possible finished, trained as its recipe says from beginning to end and under the name that it was made with, and of
 /// those the first by its path. So the choice does not depend on results.

@@ -270,11 +270,6 @@ pub fn is_event_file(name: &OsStr) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Names with a dot first are those of temporaries.
-pub(super) fn is_hidden(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b".")
-}
-
 /// Checks that runs can be made in `dir`, which need not exist yet. Leaves nothing behind.
 ///
 /// Errors: [`RunError::NotWritable`] with the system's reason.
@@ -304,7 +299,7 @@ fn is_one_name(id: &str) -> bool {
     let mut parts = Path::new(id).components();
     let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
     // A trailing slash is no part of a name.
-    one && !is_hidden(OsStr::new(id)) && !id.contains(['/', '\\', '\0'])
+    one && !regular::is_hidden(id) && !id.contains(['/', '\\', '\0'])
 }
 
 #[cfg(test)]

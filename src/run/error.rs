@@ -303,6 +303,20 @@ impl RunError {
         }
     }
 
+    /// Says what to do about a record that cannot be read.
+    pub(super) fn of_a_record(self) -> Self {
+        match self {
+            Self::Malformed { path, problem } => Self::Malformed {
+                path,
+                problem: format!(
+                    "{problem}; bring it back from a copy, or remove it: the run goes on from its checkpoints, and \
+                     what was on record of its earlier sessions is lost"
+                ),
+            },
+            other => other,
+        }
+    }
+
     pub(super) fn malformed(path: &Path, problem: impl ToString) -> Self {
         Self::Malformed { path: path.to_owned(), problem: problem.to_string() }
     }

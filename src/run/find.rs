@@ -51,7 +51,7 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
 fn is_listed(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return is_run(path) };
     let has_lost_recipe = || is_id(&name.to_string_lossy()) && path.join(record::FILE).is_file();
-    !dir::is_hidden(name) && (is_run(path) || has_lost_recipe() || is_closed(path) && !is_of_disk(name))
+    !regular::is_hidden(name) && (is_run(path) || has_lost_recipe() || is_closed(path) && !is_of_disk(name))
 }
 
 /// Whether a name is that of the directory which every disk has for root.

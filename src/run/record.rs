@@ -283,7 +283,7 @@ impl RunRecord {
         match regular::read_unlinked(&path, regular::DOCUMENT) {
             // a power cut may leave a file without its bytes, which says as little as none
             Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => Ok(None),
-            Ok(bytes) => Self::from_json(&path, &bytes).map(Some),
+            Ok(bytes) => Self::from_json(&path, &bytes).map(Some).map_err(RunError::of_a_record),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context("read", &path),
         }

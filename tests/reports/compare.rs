@@ -173,6 +173,28 @@ fn unfinished_runs_count_only_where_they_are_aligned() {
 }
 
 #[test]
+fn replicas_are_in_the_order_of_their_means_and_not_of_their_luckiest_seeds() {
+    let lab = Lab::new();
+    for (id, seed, lr, last) in [
+        ("lucky-1", 1, 1e-3, 2.5),
+        ("lucky-2", 2, 1e-3, 3.5),
+        ("fair-1", 1, 2e-3, 2.8),
+        ("fair-2", 2, 2e-3, 2.9),
+    ] {
+        Fake::new(id, seed, lr, last).write(&lab.path("runs"));
+    }
+    let groups = |args: &[&str]| {
+        let found = json(&lab, &[&["runs", "--by", "loss"], args].concat());
+        assert_eq!(found["runs"][0]["id"], if args.is_empty() { "lucky-1" } else { "lucky-2" });
+        let labels = found["groups"].as_array().expect("groups").iter();
+        labels.map(|group| group["label"].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    let best_first = groups(&[]);
+    assert!(best_first[0].contains("2e-3") && best_first.len() == 2, "{best_first:?}");
+    assert_eq!(groups(&["--reverse"]), [best_first[1].clone(), best_first[0].clone()]);
+}
+
+#[test]
 fn a_mean_of_fewer_seeds_than_its_row_counts_says_of_how_many() {
     let lab = Lab::new();
     for (id, seed, last, poems) in

@@ -203,7 +203,8 @@ fn a_run_that_starts_over_has_a_file_of_its_own() {
     let first = only_file(&target(&lab, &run));
     fs::write(target(&lab, &run).join("events.out.tfevents.1.other"), "").expect("a file of another program");
     lab.run(tiny("runs", &["checkpoint.every=6"]).into_iter().chain(["--fresh".to_owned()])).expect(0);
-    export(&lab);
+    export(&lab)
+        .says(&["events exported, in place of those of an earlier start or of another run of this name"]);
     fs::remove_file(target(&lab, &run).join("events.out.tfevents.1.other")).expect("it is still there");
     let second = only_file(&target(&lab, &run));
     assert!(second > first, "TensorBoard reads files in the order of their names: {second:?}");
@@ -435,8 +436,14 @@ fn runs_of_one_name_and_places_that_are_none_are_refused() {
     assert!(refused(&["a"]).contains("--tensorboard"));
     assert!(refused(&["--tensorboard", "tb"]).contains("RUN"));
     assert!(!lab.path("tb").exists());
-    lab.run(["export", "a", "--tensorboard", "tb/deep"]).expect(0);
-    assert!(lab.path("tb/deep/fake-1").is_dir());
+    let first = lab.run(["export", "a", "--tensorboard", "tb/deep"]).expect(0).stderr.clone();
+    assert!(lab.path("tb/deep/fake-1").is_dir() && first.ends_with("events exported\n"), "{first}");
+    Fake::new("fake-1", 2, 1e-3, 3.0).write(&lab.path("b"));
+    let second = lab.run(["export", "b", "--tensorboard", "tb/deep"]).expect(0).stderr.clone();
+    assert!(
+        second.contains("in place of those of an earlier start or of another run of this name"),
+        "{second}"
+    );
 }
 
 #[test]

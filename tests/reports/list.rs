@@ -265,6 +265,17 @@ fn a_removal_that_was_killed_is_no_run_and_the_next_one_finishes_it() {
     removed.expect(0).says(&["deleted what an interrupted removal had left"]);
     assert_eq!((lab.runs("runs"), entries()), (vec!["fake-3".to_owned()], 2));
     assert!(lab.path("runs/.tmp-other-1-0/mine.txt").exists());
+    // the same call once more finds the run no more, and finishes it
+    for (rest, code) in [(&["fake-3"][..], 2), (&["--older-than", "0s"], 0)] {
+        Fake::new("fake-3", 3, 1e-3, 3.0).write(&lab.path("runs"));
+        let call = [&["list"], rest, &["--remove", "--yes"]].concat();
+        let mut command = lab.command(call.clone());
+        command.env("RUNNER_FAULT", "remove.mid_delete:2");
+        assert_eq!(support::ended(command).code, None, "aborted");
+        assert_eq!((lab.runs("runs").len(), entries()), (0, 2), "some of it is left");
+        lab.run(call).expect(code).says(&["deleted what an interrupted removal had left"]);
+        assert_eq!(entries(), 1, "{rest:?}");
+    }
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Reading<'_> {
         advance: &dyn Fn(u64),
         take: Take,
     ) -> Result<Option<blake3::Hash>, PrepareError> {
-        let path = &file.path;
+        let path = file.path();
         if file.shape == Shape::Parquet {
             parquet::texts(path, open, self.field, advance, &mut |text| self.whole(text, take))?;
             return Ok(None);
@@ -110,8 +110,8 @@ impl Reading<'_> {
             _ => bounds::longest(file.bytes),
         };
         match file.shape {
-            Shape::Text => self.text(&file.path, longest, input, take),
-            _ => self.lines(&file.path, longest, input, take),
+            Shape::Text => self.text(file.path(), longest, input, take),
+            _ => self.lines(file.path(), longest, input, take),
         }
     }
 

@@ -50,10 +50,10 @@ pub(super) fn finished(
 
 fn check_digest(options: &Options, file: &TextFile, expected: &str) -> Result<(), PrepareError> {
     let mut open = file.open()?;
-    if pipeline::digest(&file.path, &mut open)?.to_hex().as_str() == expected {
+    if pipeline::digest(file.path(), &mut open)?.to_hex().as_str() == expected {
         return Ok(());
     }
-    Err(PrepareError::SourceChanged { path: file.path.clone(), dir: options.out.clone() })
+    Err(PrepareError::SourceChanged { path: file.path().to_owned(), dir: options.out.clone() })
 }
 
 /// Refuses a source that its name now says to be read otherwise.
@@ -62,7 +62,7 @@ fn check_format(options: &Options, file: &TextFile, source: &SourceCard) -> Resu
     match sources::recorded(source).filter(|then| *then != now) {
         None => Ok(()),
         Some(then) => {
-            let (path, dir) = (file.path.clone(), options.out.clone());
+            let (path, dir) = (file.path().to_owned(), options.out.clone());
             Err(PrepareError::Renamed { path, now, dir, then })
         }
     }
@@ -101,8 +101,11 @@ pub(super) fn check_sources(
             return Err(PrepareError::SourceChanged { path, dir: options.out.clone() });
         };
         check_format(options, file, &begun.card)?;
-        if !pipeline::is_unchanged(&file.path, &begun.identity, &begun.card.blake3)? {
-            return Err(PrepareError::SourceChanged { path: file.path.clone(), dir: options.out.clone() });
+        if !pipeline::is_unchanged(file.path(), &begun.identity, &begun.card.blake3)? {
+            return Err(PrepareError::SourceChanged {
+                path: file.path().to_owned(),
+                dir: options.out.clone(),
+            });
         }
     }
     let is_read = state.is_read || state.is_complete;

@@ -140,8 +140,8 @@ impl Options {
         // numbers, digests and names of fields
         const FIELDS: usize = 250;
         let json = |path: &Path| serde_json::to_string(&path.to_string_lossy()).map_or(0, |text| text.len());
-        let path = path::absolute(&file.path).unwrap_or_default();
-        let once = FIELDS + json(&file.path) + json(&path);
+        let path = path::absolute(file.path()).unwrap_or_default();
+        let once = FIELDS + json(file.path()) + json(&path);
         // the vocabulary of characters has its own
         once as u64 * if self.tokenizer == TokenizerKind::Char { 2 } else { 1 }
     }

@@ -167,7 +167,7 @@ impl Pipeline<'_> {
                 tokens.extend(tokenizer.separator());
             }
             // the vocabulary is that of all the text, unless a file changes meanwhile
-            let changed = |_| DataError::Changed { path: self.files[file].path.clone() };
+            let changed = |_| DataError::Changed { path: self.files[file].path().to_owned() };
             tokenizer.encode_into(part, &mut tokens).map_err(changed)?;
             if mark.is_last && self.separator == Separator::Append {
                 tokens.extend(tokenizer.separator());
@@ -196,7 +196,7 @@ impl Pipeline<'_> {
         for (number, file) in self.files.iter().enumerate().skip(from) {
             let first = if number == from { skipped } else { 0 };
             let mut open = file.open()?;
-            let (before, digest) = begin(&file.path, &mut open)?;
+            let (before, digest) = begin(file.path(), &mut open)?;
             if steps.send(Message::Step(Step::Begin(number, before.clone(), digest))).is_err() {
                 return Ok(());
             }
@@ -225,7 +225,7 @@ impl Pipeline<'_> {
             if is_over {
                 return Ok(());
             }
-            check_read(&file.path, &before, digest, read)?;
+            check_read(file.path(), &before, digest, read)?;
             if !batch.marks.is_empty() && send(batch).is_break()
                 || steps.send(Message::Step(Step::End(documents))).is_err()
             {

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How documents lie in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,18 +37,20 @@ pub(super) enum Packing {
 /// A file of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextFile {
-    pub(super) path: PathBuf,
-    /// What of the path the user has spelled.
-    pub(super) named: PathBuf,
+    found: Found,
     pub(super) shape: Shape,
     pub(super) packing: Packing,
     pub(super) bytes: u64,
 }
 
 impl TextFile {
-    /// Opens it, though not through a link of another user to what is not theirs, unless the user has named it.
+    pub(super) fn path(&self) -> &Path {
+        &self.found.path
+    }
+
+    /// Opens it, as [`Found::open`] does.
     pub(super) fn open(&self) -> Result<File, DataError> {
-        regular::open_unplanted(&self.path, &self.named).map_err(DataError::read(&self.path))
+        self.found.open().map_err(DataError::read(self.path()))
     }
 
     /// How it is read, as the shortest ending of a name that says so.
@@ -59,7 +61,7 @@ impl TextFile {
     /// What is on record of it before its documents are known.
     pub(super) fn card(&self, digest: blake3::Hash) -> SourceCard {
         SourceCard {
-            path: self.path.display().to_string(),
+            path: self.path().display().to_string(),
             format: Some(self.format()),
             bytes: self.bytes,
             blake3: digest.to_hex().to_string(),
@@ -115,26 +117,27 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
                 let problem = format!("`{lipsum}` needs no preparation: name it in a recipe as it is");
                 return Err(PrepareError::Options(problem));
             }
-            Source::File(Found { path, named }) => {
-                let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
+            Source::File(found) => {
+                let path = &found.path;
+                let meta = fs::metadata(path).map_err(DataError::read(path))?;
                 if meta.is_dir() {
                     let before = files.len();
-                    walk(&path, &named, &mut files, &mut HashSet::new())?;
+                    walk(&found, &mut files, &mut HashSet::new())?;
                     if files.len() == before {
-                        return Err(PrepareError::NoFile { path });
+                        return Err(PrepareError::NoFile { path: found.path });
                     }
                 } else if !meta.is_file() {
-                    return Err(DataError::NotRegular { path }.into());
+                    return Err(DataError::NotRegular { path: found.path }.into());
                 } else {
                     let (shape, packing) =
-                        kind(&path).ok_or_else(|| PrepareError::Unknown { path: path.clone() })?;
-                    files.push(TextFile { path, named, shape, packing, bytes: meta.len() });
+                        kind(path).ok_or_else(|| PrepareError::Unknown { path: path.clone() })?;
+                    files.push(TextFile { found, shape, packing, bytes: meta.len() });
                 }
             }
         }
     }
     match files.iter().find(|file| file.bytes == 0) {
-        Some(file) => Err(PrepareError::Empty { path: file.path.clone() }),
+        Some(file) => Err(PrepareError::Empty { path: file.path().to_owned() }),
         None => Ok(files),
     }
 }
@@ -142,11 +145,11 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
 /// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a
 /// corpus. A directory is walked once: links may lead to it again and again, and in circles.
 fn walk(
-    dir: &Path,
-    named: &Path,
+    found: &Found,
     files: &mut Vec<TextFile>,
     seen: &mut HashSet<(u64, u64)>,
 ) -> Result<(), PrepareError> {
+    let dir = &found.path;
     let meta = fs::metadata(dir).map_err(DataError::read(dir))?;
     if !seen.insert((meta.dev(), meta.ino())) {
         return Ok(());
@@ -157,13 +160,13 @@ fn walk(
         paths.push(entry.map_err(DataError::read(dir))?.path());
     }
     paths.sort();
-    if let Some(by) = unfinished::fetch(dir, paths.iter().filter(|path| !is_hidden(path))) {
+    if let Some(by) = unfinished::fetch(dir, paths.iter().filter(|path| !regular::is_hidden(path))) {
         let pattern = dir.display().to_string();
         return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
     }
     for path in paths {
         // the card of a set that was prepared here is no text
-        if is_hidden(&path) || path.file_name().is_some_and(|name| name == CARD) {
+        if regular::is_hidden(&path) || path.file_name().is_some_and(|name| name == CARD) {
             continue;
         }
         let text = kind(&path).filter(|_| !describes(&path));
@@ -177,19 +180,15 @@ fn walk(
             regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
         }
         if meta.is_dir() {
-            walk(&path, named, files, seen)?;
+            walk(&found.below(path), files, seen)?;
         } else if let Some((shape, packing)) = text {
             if !meta.is_file() {
                 return Err(DataError::NotRegular { path }.into());
             }
-            files.push(TextFile { path, named: named.to_owned(), shape, packing, bytes: meta.len() });
+            files.push(TextFile { found: found.below(path), shape, packing, bytes: meta.len() });
         }
     }
     Ok(())
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Whether a file below a directory of texts is one that describes them rather than one of them, as its name says.
@@ -247,7 +246,7 @@ mod tests {
         }
         let found = find(&[dir.path().display().to_string()]).expect("found");
         let names: Vec<_> =
-            found.iter().map(|file| file.path.strip_prefix(dir.path()).expect("below")).collect();
+            found.iter().map(|file| file.path().strip_prefix(dir.path()).expect("below")).collect();
         assert_eq!(names, ["a.txt", "b/c/a.jsonl", "z.txt"].map(Path::new));
         let named = dir.path().join("b/infos.json").display().to_string();
         assert_eq!(find(&[named]).expect("found")[0].shape, Shape::Lines);

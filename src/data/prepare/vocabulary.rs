@@ -52,16 +52,13 @@ fn collect(
     let reading = reading(options, Tokenizer::bytes());
     for file in files {
         let mut open = file.open()?;
-        let (identity, digest) = pipeline::begin(&file.path, &mut open)?;
+        let (identity, digest) = pipeline::begin(file.path(), &mut open)?;
         let card = file.card(digest);
         let read = reading.documents(file, open, &|by| task.advance(by), &mut |part| {
-            let mut last = None;
-            for c in part.text.chars().filter(|c| last.replace(*c) != Some(*c)) {
-                all.insert(c);
-            }
+            Characters::collect(part.text, &mut all);
             ControlFlow::Continue(())
         });
-        pipeline::check_read(&file.path, &identity, digest, read)?;
+        pipeline::check_read(file.path(), &identity, digest, read)?;
         sources.push(Begun { card, identity });
     }
     if all.is_empty() {

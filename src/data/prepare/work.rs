@@ -161,7 +161,7 @@ impl<'a> Work<'a> {
         // the reader, which nobody waits for after the limit, cannot say so
         if let Some(Begun { card, identity }) = self.state.sources.last()
             && !pipeline::is_unchanged(
-                &self.files[self.state.sources.len() - 1].path,
+                self.files[self.state.sources.len() - 1].path(),
                 identity,
                 &card.blake3,
             )?
@@ -190,7 +190,7 @@ impl<'a> Work<'a> {
                 let (begun, collected) = (&self.state.sources, &self.state.vocabulary_sources);
                 let held = begun.get(number).or(collected.get(number));
                 if held.is_some_and(|held| held.card.blake3 != card.blake3) {
-                    let (path, dir) = (file.path.clone(), self.options.out.clone());
+                    let (path, dir) = (file.path().to_owned(), self.options.out.clone());
                     return Err(PrepareError::SourceChanged { path, dir });
                 }
                 match self.state.sources.get_mut(number) {

@@ -45,6 +45,13 @@ impl Characters {
         Ok(Self { all, ascii, ids })
     }
 
+    /// Adds the characters of a text to those that are known.
+    pub fn collect(text: &str, all: &mut BTreeSet<char>) {
+        // a set of a hundred characters is asked once for each run of the same one
+        let mut last = None;
+        all.extend(text.chars().filter(|c| last.replace(*c) != Some(*c)));
+    }
+
     /// The vocabulary of a text as nanoGPT makes it: its characters in the order of their code points.
     ///
     /// # Errors

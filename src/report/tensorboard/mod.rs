@@ -41,6 +41,7 @@ pub struct Export {
     clock: Clock,
     logs: [Log; 2],
     samples: Samples,
+    in_place_of_others: bool,
     problems: Vec<String>,
 }
 
@@ -49,6 +50,9 @@ pub struct Export {
 pub struct News {
     /// Events that were appended.
     pub events: u64,
+    /// Whether they are in place of events of which nothing could stay: those of an earlier start of the run, or of
+    /// another run that was exported to the same directory.
+    pub in_place_of_others: bool,
     /// What could not be read, one line each, naming the file. It is not in the event file.
     pub problems: Vec<String>,
 }
@@ -73,6 +77,7 @@ impl Export {
             clock: Clock::default(),
             logs: [Log::new(run, dir::TRAIN_CSV, Kind::Train), Log::new(run, dir::VAL_CSV, Kind::Val)],
             samples: Samples { tail: Tail::new(&run.join(dir::SAMPLES)), text: Vec::new() },
+            in_place_of_others: false,
             problems: Vec::new(),
         }
     }
@@ -89,7 +94,8 @@ impl Export {
     /// [`RunError::Io`] if the event file cannot be read or written; the next update begins with what is there.
     pub fn update(&mut self) -> Result<News, RunError> {
         let events = self.bring_up_to_date().inspect_err(|_| self.file = None)?;
-        Ok(News { events, problems: std::mem::take(&mut self.problems) })
+        let in_place_of_others = std::mem::take(&mut self.in_place_of_others);
+        Ok(News { events, in_place_of_others, problems: std::mem::take(&mut self.problems) })
     }
 
     /// Closes the event file; the next update opens it again.
@@ -135,6 +141,7 @@ impl Export {
                         && !file.rewind(at)
                     {
                         file.replace(began as u64)?;
+                        self.in_place_of_others = true;
                     }
                     self.forget();
                 }
