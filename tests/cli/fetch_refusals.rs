@@ -55,9 +55,16 @@ fn what_makes_no_sense_is_refused_with_what_does() {
     command.env("SSL_CERT_FILE", lab.write("certificates", "none"));
     ended(command).expect(2).says(&["SSL_CERT_FILE names", "has no certificate in PEM"]);
     let mut command = fetching(&lab, &server, &[REPO]);
+    command.env("SSL_CERT_FILE", "/dev/zero");
+    ended(command).expect(2).says(&["SSL_CERT_FILE names `/dev/zero`, which could not be read"]);
+    let mut command = fetching(&lab, &server, &[REPO]);
     command.env("HF_ENDPOINT", server.url("").replace("//", "//somebody:secret@"));
     let refused = ended(command);
     refused.expect(2).says(&["HF_ENDPOINT has a user or a password in it", "HF_TOKEN"]);
+    assert!(!refused.stderr.contains("secret"));
+    let secret = server.url("/x").replace("//", "//somebody:secret@");
+    let refused = fetch(&lab, &server, &["tinyshakespeare", "--from", &secret]);
+    refused.expect(2).says(&["--from has a user or a password in it", "save it as `datasets/"]);
     assert!(!refused.stderr.contains("secret"));
     let mut command = fetching(&lab, &server, &[REPO]);
     command.env("HF_TOKEN", "sec\nret");

@@ -48,6 +48,7 @@ fn an_evaluation_of_another_step_is_no_result_of_this_one() {
         assert!(said.contains("~8.0000") && !said.contains("1.0000"), "{said}");
         assert!(said.contains("~ interpolated linearly between the evaluations before and after"), "{said}");
         assert!(said.contains("fake-2: no evaluation at the point of comparison"), "{said}");
+        assert!(said.contains("so there is no val_loss\n"), "{said}");
         assert!(text(&lab, &[&args[..], &["--format", "markdown"]].concat()).contains("- ~ interpolated"));
         assert_eq!(csv(&lab, &args, "fake-0", "val_loss").as_deref(), Some("8"));
         assert_eq!(csv(&lab, &args, "fake-0", "interpolated").as_deref(), Some("val_loss best_val_loss"));

@@ -1,7 +1,7 @@
 //! Requests over HTTP, and what their failures mean.
 
 use super::{FetchError, Settings};
-use crate::json;
+use crate::{json, regular};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -61,9 +61,9 @@ pub(super) struct Answer {
 
 impl Client {
     pub(super) fn new(settings: &Settings, timeout: Duration) -> Result<Self, FetchError> {
-        let authority = settings.endpoint.split_once("://").and_then(|(_, rest)| rest.split('/').next());
-        if authority.is_some_and(|authority| authority.contains('@')) {
-            return Err(FetchError::Password);
+        if has_password(&settings.endpoint) {
+            let instead = "set HF_TOKEN to a token instead".to_owned();
+            return Err(FetchError::Password { what: "HF_ENDPOINT", instead });
         }
         let is_graphic = |token: &String| token.bytes().all(|byte| byte.is_ascii_graphic());
         if !settings.token.as_ref().is_none_or(is_graphic) {
@@ -188,6 +188,12 @@ impl Client {
     }
 }
 
+/// Whether an address names a user at its server, who mostly has a password.
+pub(super) fn has_password(url: &str) -> bool {
+    let authority = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    authority.is_some_and(|authority| authority.contains('@'))
+}
+
 /// The address of the next page in a `Link` header, as in `<https://…>; rel="next"` (RFC 8288).
 fn next_page(link: &str) -> Option<&str> {
     let links = link.split(", <").map(|link| link.trim_start_matches('<'));
@@ -263,7 +269,8 @@ fn has_sound_port(proxy: &Proxy) -> bool {
 /// The certificates in a file.
 fn certificates(path: &Path) -> Result<RootCerts, FetchError> {
     let wrong = |why: String| FetchError::Certificates { path: path.into(), why };
-    let pem = std::fs::read(path).map_err(|error| wrong(format!("could not be read: {error}")))?;
+    let pem = regular::read_within(path, regular::DOCUMENT)
+        .map_err(|error| wrong(format!("could not be read: {error}")))?;
     let mut found = Vec::new();
     for item in parse_pem(&pem) {
         if let PemItem::Certificate(certificate) =

@@ -26,11 +26,14 @@ pub enum FetchError {
         /// What is wrong with it.
         why: String,
     },
-    /// An address of a hub with a password, which messages would show.
-    #[error(
-        "HF_ENDPOINT has a user or a password in it, which messages would show: set HF_TOKEN to a token instead"
-    )]
-    Password,
+    /// An address with a password, which messages would show.
+    #[error("{what} has a user or a password in it, which messages would show: {instead}")]
+    Password {
+        /// What the address was given as.
+        what: &'static str,
+        /// What to do instead.
+        instead: String,
+    },
     /// A token that no header of a request can hold.
     #[error("HF_TOKEN has a line break or another character that no token has: set it to the token alone")]
     Token,
@@ -229,7 +232,7 @@ impl FetchError {
             Self::Status { status, .. } => matches!(status, 400..=499),
             Self::Unknown { .. }
             | Self::Address { .. }
-            | Self::Password
+            | Self::Password { .. }
             | Self::Token
             | Self::Proxy { .. }
             | Self::From { .. }

@@ -127,6 +127,12 @@ pub fn fetch(
     if request.from.is_some() && (address.is_some() || known.is_none()) {
         return Err(FetchError::From { what: request.what.clone() });
     }
+    let from = request.from.as_deref().zip(known).filter(|(from, _)| client::has_password(from));
+    if let Some((_, known)) = from {
+        let out = request.out.clone().unwrap_or_else(|| known.out.into());
+        let instead = known.single(None).by_hand(&out);
+        return Err(FetchError::Password { what: "--from", instead });
+    }
     if request.shards.is_some() && address.is_none() {
         return Err(FetchError::Shards { what: request.what.clone() });
     }

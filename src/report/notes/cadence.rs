@@ -23,10 +23,19 @@ pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
         ));
     }
     let unknown = || runs.iter().filter(|run| !run.results.unknown().is_empty());
-    if unknown().next().is_some() {
+    let mut lacking: Vec<String> = Vec::new();
+    for name in unknown().flat_map(|run| run.results.unknown()) {
+        // the best value of a column lacks with the last one
+        let of_last = name.strip_prefix("best_").unwrap_or(name);
+        if !lacking.iter().any(|known| known == of_last) {
+            lacking.push(of_last.to_owned());
+        }
+    }
+    if !lacking.is_empty() {
         notes.push(format!(
-            "{}: no evaluation at the point of comparison or on both sides of it, so there is no validation loss",
-            names(runs, unknown())
+            "{}: no evaluation at the point of comparison or on both sides of it, so there is no {}",
+            names(runs, unknown()),
+            listed(lacking)
         ));
     }
     notes
