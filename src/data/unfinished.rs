@@ -43,20 +43,26 @@ pub enum Unfinished {
 
 /// The directory of a preparation into `dir` that has not ended.
 pub(super) fn preparation(dir: &Path) -> Option<PathBuf> {
-    let inside = dir.join(PREPARE);
-    (inside.is_dir() && !dir.join(CARD).exists()).then_some(inside)
+    directory(dir, PREPARE).filter(|_| !dir.join(CARD).exists())
+}
+
+/// A directory in another one, and no link to one.
+fn directory(dir: &Path, name: &str) -> Option<PathBuf> {
+    let path = dir.join(name);
+    path.symlink_metadata().is_ok_and(|found| found.is_dir()).then_some(path)
 }
 
 /// The directory of a download into `dir`, where these files lie, that has not ended. One that another user has put
 /// there is no download of a third one's files.
 pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>) -> Option<PathBuf> {
-    let parts = Some(dir.join(FETCH)).filter(|parts| parts.is_dir())?;
+    let parts = directory(dir, FETCH)?;
     let Some(stranger) = another_owner(&parts) else { return Some(parts) };
     let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
     (is_theirs(dir) || files.into_iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
 }
 
-/// Checks that a file, if it is a shard, is not one of an unfinished preparation.
+/// Checks that a file, if it is a shard, is not one of an unfinished preparation. What another user has put beside it has
+/// made no shard of a third one's.
 ///
 /// # Errors
 /// [`Unfinished::Preparation`].
@@ -64,7 +70,9 @@ pub fn check_shard(path: &Path) -> Result<(), Unfinished> {
     if path.extension().is_none_or(|extension| extension != "bin") {
         return Ok(());
     }
-    match preparation(dir_of(path)).filter(|inside| inside.join(STATE).exists()) {
+    let is_its =
+        |inside: &PathBuf| another_owner(inside).is_none_or(|stranger| another_owner(path) == Some(stranger));
+    match preparation(dir_of(path)).filter(|inside| inside.join(STATE).exists()).filter(is_its) {
         Some(by) => Err(Unfinished::Preparation { path: path.to_owned(), by }),
         None => Ok(()),
     }

@@ -82,8 +82,8 @@ fn parts_below(path: &Path, trusted: &Path) -> usize {
     path.strip_prefix(trusted).map_or(0, |below| below.components().count())
 }
 
-/// Opens a file, though not by another user's link to what only this process's user may read: what is made of it may be
-/// for others to read. The last `below` parts of the path are those that the user has not spelled: a link of another
+/// Opens a file, though not by another user's link to what is neither that user's own nor open to all users: what is made
+/// of it may be for others to read. The last `below` parts of the path are those that the user has not spelled: a link of another
 /// user is followed there only to what is that user's own.
 ///
 /// # Errors
@@ -183,11 +183,39 @@ mod tests {
                 let mode = |mode| fs::set_permissions(path(part), fs::Permissions::from_mode(mode));
                 mode(hidden).expect("hidden");
                 let refused = spelled().expect_err(name).to_string();
-                assert!(refused.contains("another user's link to what only you may read"), "{refused}");
+                assert!(
+                    refused.contains("another user's link to what is not open to all users"),
+                    "{refused}"
+                );
                 assert!(fs::read(path(name)).is_ok(), "the system does not mind");
                 mode(open).expect("open");
             }
         }
+        // what a third user has closed, and a group's directory
+        symlink("../theirs.txt", path("corpus/d.txt")).expect("a link");
+        lchown(path("corpus/d.txt"), Some(12346), None).expect("given away");
+        let spelled = |name: &str| super::super::open(&path(name)).map(drop).map_err(|error| error.kind());
+        let mode = |name: &str, mode| {
+            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).expect("set");
+        };
+        assert_eq!(spelled("corpus/d.txt"), Ok(()));
+        mode("theirs.txt", 0o640);
+        assert_eq!(
+            (spelled("corpus/d.txt"), spelled("corpus/a.txt")),
+            (Err(ErrorKind::InvalidInput), Ok(()))
+        );
+        mode("theirs.txt", 0o644);
+        fs::create_dir_all(path("team/deep")).expect("a directory");
+        fs::write(path("team/text"), "ours").expect("written");
+        for (target, name) in [("../text", "team/deep/near"), ("../team/text", "corpus/far")] {
+            symlink(target, path(name)).expect("a link");
+            lchown(path(name), Some(12346), None).expect("given away");
+        }
+        mode("team", 0o770);
+        let near = || (spelled("team/deep/near"), spelled("corpus/far"));
+        assert_eq!(near(), (Err(ErrorKind::InvalidInput), Err(ErrorKind::InvalidInput)), "it is one's own");
+        std::os::unix::fs::chown(path("team"), Some(12347), None).expect("given away");
+        assert_eq!(near(), (Ok(()), Err(ErrorKind::InvalidInput)));
         // what only the system can follow
         let file = File::open(path("home/diary.txt")).expect("there");
         let number = std::os::fd::AsRawFd::as_raw_fd(&file);

@@ -3,7 +3,7 @@
 //! Who may write above a directory can exchange it for a link at any moment, so a path that was looked at says nothing
 //! of the moment after. What goes through a handle stays in the directory that was opened, wherever that is moved.
 
-use super::{bytes_of, refused, regular};
+use super::{bytes_of, is_another, refused, regular, temporary_name};
 use rustix::fs::{self as unix, Access, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -128,6 +128,20 @@ impl OpenDir {
     /// Whether it is of the user that this process works for.
     pub fn is_of_user(&self) -> io::Result<bool> {
         Ok(self.handle.metadata()?.uid() == geteuid().as_raw())
+    }
+
+    /// The user to whom it belongs, if that is neither root nor the one to whom files belong that this process makes in
+    /// it: a file server may give root's files to nobody.
+    pub fn of_another(&self) -> io::Result<Option<u32>> {
+        let owner = self.handle.metadata()?.uid();
+        if !is_another(owner) {
+            return Ok(None);
+        }
+        let probe = temporary_name(OsStr::new("owner"));
+        let made = self.open_file(&probe, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
+        let is_own = made.and_then(|file| file.metadata()).is_ok_and(|made| made.uid() == owner);
+        let _ = self.remove_file(&probe);
+        Ok((!is_own).then_some(owner))
     }
 
     /// Whether files can be made in it.

@@ -28,15 +28,15 @@ pub(super) struct Way {
     others: Others,
     /// The links of other users that are being followed.
     following: Vec<OthersLink>,
-    /// One that has led to what is not its maker's.
-    through: Option<PathBuf>,
+    /// Those that have led to what is not their maker's.
+    through: Vec<OthersLink>,
 }
 
 /// What becomes of links of other users.
 enum Others {
     Refused,
-    /// They are followed to what is their maker's own and, from all but the last parts of the way, to what more people
-    /// than this process's user may read.
+    /// They are followed to what is their maker's own and, from all but the last parts of the way, to what is open to
+    /// all users.
     Followed {
         /// How many parts these are.
         below: usize,
@@ -51,8 +51,25 @@ struct OthersLink {
     is_strict: bool,
     /// Parts that are ahead where it has led.
     left: usize,
-    /// Whether it has led through what only this process's user may read.
-    is_private: bool,
+    /// Whether it has led through what its maker may be kept out of.
+    is_closed: bool,
+}
+
+impl OthersLink {
+    /// Whether its maker may be kept out of what it has led to. Whom a group has, nobody here can tell.
+    fn is_kept_out(&self, reached: &unix::Stat) -> bool {
+        let is_dir = FileType::from_raw_mode(reached.st_mode) == FileType::Directory;
+        let open = if is_dir { Mode::XOTH } else { Mode::ROTH };
+        reached.st_uid != self.maker && !Mode::from_raw_mode(reached.st_mode).contains(open)
+    }
+
+    fn refused(&self, what: &str) -> io::Error {
+        let problem = format!(
+            "`{}` is another user's link to what {what}: name what it leads to if you mean that",
+            self.path.display()
+        );
+        io::Error::new(ErrorKind::InvalidInput, problem)
+    }
 }
 
 impl Way {
@@ -65,11 +82,12 @@ impl Way {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let at = retry_on_intr(|| unix::open(from, flags, Mode::empty()))?;
         let (path, ahead) = (from.canonicalize()?, parts(ahead).collect());
-        Ok(Self { at, path, ahead, links: 0, others: Others::Refused, following: Vec::new(), through: None })
+        let (following, through) = (Vec::new(), Vec::new());
+        Ok(Self { at, path, ahead, links: 0, others: Others::Refused, following, through })
     }
 
     /// [`to`](Self::to), where links of other users are followed to what is their maker's own and, from all but the
-    /// last `below` parts, to what more people than this process's user may read.
+    /// last `below` parts, to what is open to all users.
     pub(super) fn shared(path: &Path, trusted: &Path, below: usize) -> io::Result<Self> {
         Ok(Self { others: Others::Followed { below }, ..Self::to(path, trusted)? })
     }
@@ -131,6 +149,7 @@ impl Way {
             }
             // what was a file and now is a link is refused by the system
             let file = open(&self.at, if is_link { flags } else { unlinked })?;
+            self.path.push(&last);
             self.reach(&unix::fstat(&file)?)?;
             return Ok(file);
         }
@@ -150,7 +169,7 @@ impl Way {
                     format!("`{}` is a link of another user: name what it leads to", path.display());
                 return Err(io::Error::new(ErrorKind::InvalidInput, problem));
             };
-            self.following.push(OthersLink { path, maker, is_strict: left < below, left, is_private: false });
+            self.following.push(OthersLink { path, maker, is_strict: left < below, left, is_closed: false });
         }
         let target = OsString::from_vec(unix::readlinkat(link, "", Vec::new())?.into_bytes());
         parts(Path::new(&target)).rev().for_each(|part| self.ahead.push_front(part));
@@ -159,36 +178,30 @@ impl Way {
 
     /// Looks at what the way has reached, which may be where links of other users have led.
     fn reach(&mut self, reached: &unix::Stat) -> io::Result<()> {
-        let is_dir = FileType::from_raw_mode(reached.st_mode) == FileType::Directory;
-        let others = if is_dir { Mode::XOTH } else { Mode::ROTH };
-        let is_private =
-            reached.st_uid == geteuid().as_raw() && !Mode::from_raw_mode(reached.st_mode).contains(others);
-        if let Some(link) = self.through.as_ref().filter(|_| is_private) {
-            return Err(planted(link, "only you may read"));
+        const CLOSED: &str = "is not open to all users";
+        if let Some(link) = self.through.iter().find(|link| link.is_kept_out(reached)) {
+            return Err(link.refused(CLOSED));
         }
-        self.following.iter_mut().for_each(|link| link.is_private |= is_private);
+        let is_own = reached.st_uid == geteuid().as_raw();
+        for link in &mut self.following {
+            // in a group's directory above the link, its maker has been; to one's own it may have been moved
+            let counts = is_own || !link.path.starts_with(&self.path);
+            link.is_closed |= counts && link.is_kept_out(reached);
+        }
         while let Some(link) = self.following.pop_if(|link| link.left >= self.ahead.len()) {
             if link.maker == reached.st_uid {
                 continue;
             }
             if link.is_strict {
-                return Err(planted(&link.path, "is not theirs"));
+                return Err(link.refused("is not theirs"));
             }
-            if link.is_private {
-                return Err(planted(&link.path, "only you may read"));
+            if link.is_closed {
+                return Err(link.refused(CLOSED));
             }
-            self.through = Some(link.path);
+            self.through.push(link);
         }
         Ok(())
     }
-}
-
-/// The refusal of a link of another user to what is as `what` says.
-fn planted(link: &Path, what: &str) -> io::Error {
-    let link = link.display();
-    let problem =
-        format!("`{link}` is another user's link to what {what}: name what it leads to if you mean that");
-    io::Error::new(ErrorKind::InvalidInput, problem)
 }
 
 fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {

@@ -104,7 +104,7 @@ fn no_text_is_taken_through_a_link_of_another_user_to_what_is_not_theirs() {
 
 /// The way to what is named may be another user's as well.
 #[test]
-fn nothing_is_taken_through_a_link_of_another_user_to_what_only_this_one_may_read() {
+fn nothing_is_taken_through_a_link_of_another_user_to_what_is_not_open_to_all() {
     let lab = Lab::new();
     for dir in ["home", "exams", "shared", "shared/tasks"] {
         fs::create_dir(lab.path(dir)).expect("a directory");
@@ -166,12 +166,21 @@ fn nothing_is_taken_through_a_link_of_another_user_to_what_only_this_one_may_rea
     }
     all(&|what, ended| {
         assert!(matches!(ended.code, Some(1 | 2)), "{what}: {}", ended.stderr);
-        ended.says(&[what, "is another user's link to what only you may read: name what it leads to"]);
+        ended.says(&[what, "is another user's link to what is not open to all users: name what it leads to"]);
     });
     // where everybody may read, there is nothing to hide
     set(0o755);
     all(&|_, ended| {
         ended.expect(0);
+    });
+    // nor is it enough that a third user lets this one read
+    for (closed, mode) in [("home", 0o750), ("exams/exam.jsonl", 0o640)] {
+        chown(lab.path(closed), Some(BOB + 1), None).expect("given away");
+        fs::set_permissions(lab.path(closed), Permissions::from_mode(mode)).expect("closed");
+    }
+    all(&|what, ended| {
+        assert!(matches!(ended.code, Some(1 | 2)), "{what}: {}", ended.stderr);
+        ended.says(&[what, "is another user's link to what is not open to all users"]);
     });
 }
 
@@ -220,6 +229,34 @@ fn a_download_is_believed_to_be_under_way_where_it_is_of_whose_files_these_are()
         chown(lab.path("datasets/a.txt"), Some(BOB), None).expect("given away");
         train().expect(2).says(&["unfinished `runner data fetch`"]);
     }
+}
+
+#[test]
+fn a_preparation_that_another_user_has_begun_is_not_gone_on_with_and_stops_no_others_data() {
+    let lab = Lab::new();
+    lab.write("a.txt", "some text of which there is more than one piece\n".repeat(400));
+    let prepare =
+        ["data", "prepare", "a.txt", "--tokenizer", "bytes", "--shard-tokens", "5000", "--out", "out"];
+    let mut killed = lab.command(prepare);
+    killed.env("RUNNER_FAULT", "prepare.after_state:4");
+    assert_eq!(support::ended(killed).code, None, "aborted");
+    let train = || run(&lab, tiny("runs", &["data.train=out/train-*.bin", "data.val=[]"]));
+    train().expect(2).says(&["is a shard of an unfinished preparation"]);
+    let before = everything(&lab.path("out"));
+    // only root can give a directory away
+    if chown(lab.path("out/.prepare"), Some(BOB), None).is_ok() {
+        run(&lab, prepare).expect(2).says(&["out/.prepare` belongs to user 12345", "--out"]);
+        assert!(everything(&lab.path("out")) == before);
+        train().expect(0);
+        // a link to what is one's own is no preparation either
+        fs::rename(lab.path("out/.prepare"), lab.path("kept")).expect("renamed");
+        chown(lab.path("kept"), Some(0), None).expect("taken back");
+        symlink("../kept", lab.path("out/.prepare")).expect("a link");
+        train().expect(0);
+        fs::remove_file(lab.path("out/.prepare")).expect("removed");
+        fs::rename(lab.path("kept"), lab.path("out/.prepare")).expect("renamed");
+    }
+    run(&lab, prepare).expect(0);
 }
 
 #[test]

@@ -82,6 +82,18 @@ pub enum PrepareError {
         /// The directory.
         dir: PathBuf,
     },
+    /// A preparation that another user has begun, who may have put anything into it.
+    #[error(
+        "`{}` belongs to user {user}, who began to prepare there, and it is not gone on with: choose another directory \
+         with --out",
+        inside.display()
+    )]
+    OfAnother {
+        /// The directory of the preparation.
+        inside: PathBuf,
+        /// Its owner.
+        user: u32,
+    },
     /// A directory that holds something else.
     #[error("`{}` holds {what}: choose another directory with --out, or remove it", dir.display())]
     Occupied {

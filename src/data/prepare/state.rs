@@ -228,6 +228,9 @@ impl Workplace {
         // what is unfinished is removed, and files that are none of ours may lie behind a link
         let inside = opened.make(PREPARE).and_then(|_| opened.inside(PREPARE));
         let inside = inside.map_err(DataError::write(&path))?;
+        if let Some(user) = inside.of_another().map_err(DataError::read(&path))? {
+            return Err(PrepareError::OfAnother { inside: path, user });
+        }
         let lock = inside.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let lock = lock.map_err(DataError::write(&inside.join(LOCK)))?;
         match lock.try_lock() {
