@@ -13,11 +13,17 @@ pub(super) fn warning(event: &Event) -> Option<String> {
             format!("the CUDA device is not used: {missing}; {}", missing.help)
         }
         Event::TurnedAway(text) | Event::OtherRounding(text) => (*text).to_string(),
-        Event::Unlisted(Unlisted { first, files, card }) => {
+        Event::Unlisted(Unlisted { first, files, card, is_put_beside }) => {
             let others = if *files > 1 { format!(" and {} more", files - 1) } else { String::new() };
+            let what = match is_put_beside {
+                false => "does not list it, and is read as well: move it elsewhere if it is not meant",
+                true => {
+                    "another user has put there, and is read as if that were not: copy both into a directory of \
+                         your own if it is meant"
+                }
+            };
             format!(
-                "{}{others} lies beside {}, which does not list it, and is read as well: move it elsewhere if it is \
-                 not meant",
+                "{}{others} lies beside {}, which {what}",
                 relative(&first.display().to_string()),
                 relative(&card.display().to_string())
             )

@@ -1,7 +1,7 @@
 //! What lies beside shards while not all of them are there: a preparation or a download that goes on, or was killed.
 
 use super::card::CARD;
-use crate::regular::another_owner;
+use crate::regular::{another_owner, is_put_beside};
 use std::path::{Path, PathBuf};
 
 /// The directory of an unfinished preparation, beside its shards.
@@ -70,9 +70,8 @@ pub fn check_shard(path: &Path) -> Result<(), Unfinished> {
     if path.extension().is_none_or(|extension| extension != "bin") {
         return Ok(());
     }
-    let is_its =
-        |inside: &PathBuf| another_owner(inside).is_none_or(|stranger| another_owner(path) == Some(stranger));
-    match preparation(dir_of(path)).filter(|inside| inside.join(STATE).exists()).filter(is_its) {
+    let is_its = |inside: &PathBuf| inside.join(STATE).exists() && !is_put_beside(inside, path);
+    match preparation(dir_of(path)).filter(is_its) {
         Some(by) => Err(Unfinished::Preparation { path: path.to_owned(), by }),
         None => Ok(()),
     }

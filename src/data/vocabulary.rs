@@ -7,7 +7,7 @@ use super::mapping::{map, map_found};
 use super::source::{Source, expand, files};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::{DataError, unfinished};
-use crate::weights;
+use crate::{regular, weights};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
     Ok(found)
 }
 
-/// Files of tokens that lie beside a card which does not list them.
+/// Files of tokens that lie beside a card which does not list them, or which is not believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlisted {
     /// The first of them.
@@ -51,10 +51,12 @@ pub struct Unlisted {
     pub files: usize,
     /// The card beside the first.
     pub card: PathBuf,
+    /// Whether another user has put the card there, to whom the first file does not belong.
+    pub is_put_beside: bool,
 }
 
-/// Those of the files that `specs` name which a finished set beside them does not have; `None` where there are none, or
-/// what cannot be read.
+/// Those of the files that `specs` name which a finished set beside them does not have, or says in another user's name
+/// to have; `None` where there are none, or what cannot be read.
 #[must_use]
 pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
     let mut cards: HashMap<PathBuf, Option<Card>> = HashMap::new();
@@ -67,9 +69,11 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
             cards.insert(dir.to_owned(), Card::read(dir).ok().flatten());
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if cards[dir].as_ref().is_some_and(|card| !card.lists(&name)) {
-            let card = dir.join(CARD);
-            found.get_or_insert(Unlisted { first: path, files: 0, card }).files += 1;
+        let Some(lists) = cards[dir].as_ref().map(|card| card.lists(&name)) else { continue };
+        let card = dir.join(CARD);
+        let is_put_beside = regular::is_put_beside(&card, &path);
+        if !lists || is_put_beside {
+            found.get_or_insert(Unlisted { first: path, files: 0, card, is_put_beside }).files += 1;
         }
     }
     found
@@ -101,8 +105,11 @@ pub fn origins(specs: &[String]) -> HashMap<PathBuf, Origin> {
         by_dir.entry(unfinished::dir_of(&path).to_owned()).or_default().insert(name);
     }
     let origin = |(dir, names): (PathBuf, HashSet<String>)| {
+        let is_its = |card: &Card, name: &String| {
+            card.lists(name) && !regular::is_put_beside(&dir.join(CARD), &dir.join(name))
+        };
         let card =
-            Card::read(&dir).ok().flatten().filter(|card| names.iter().any(|name| card.lists(name)))?;
+            Card::read(&dir).ok().flatten().filter(|card| names.iter().any(|name| is_its(card, name)))?;
         let train = &card.train.files;
         let origin = Origin {
             is_all: !train.is_empty() && train.iter().all(|name| names.contains(name)),
@@ -141,7 +148,8 @@ struct Beside {
 impl Beside {
     fn of(&mut self, path: &Path) -> Result<Option<Stated>, DataError> {
         let dir = unfinished::dir_of(path);
-        if !self.cards.contains_key(dir) {
+        let is_believed = !regular::is_put_beside(&dir.join(CARD), path);
+        if is_believed && !self.cards.contains_key(dir) {
             let card = Card::read(dir)?.map(|card| {
                 let at = |problem| DataError::Vocabulary { path: dir.join(CARD), problem };
                 card.tokenizer().map(|tokenizer| (card, tokenizer)).map_err(at)
@@ -149,7 +157,7 @@ impl Beside {
             self.cards.insert(dir.to_owned(), card.transpose()?);
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if let Some((card, tokenizer)) = &self.cards[dir]
+        if let Some(Some((card, tokenizer))) = self.cards.get(dir).filter(|_| is_believed)
             && card.lists(&name)
         {
             return Ok(Some(Stated { file: dir.join(CARD), tokenizer: tokenizer.clone() }));
@@ -157,7 +165,7 @@ impl Beside {
         let list = dir.join(weights::META);
         // nanoGPT's own files have no header
         let is_named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("bin"));
-        if !is_named || !list.is_file() || !is_bare(path) {
+        if !is_named || !list.is_file() || regular::is_put_beside(&list, path) || !is_bare(path) {
             return Ok(None);
         }
         if !self.lists.contains_key(&list) {

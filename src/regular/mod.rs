@@ -55,6 +55,14 @@ pub fn another_owner(path: &Path) -> Option<u32> {
     path.metadata().ok().map(|found| found.uid()).filter(|owner| is_another(*owner))
 }
 
+/// Whether `note` was put beside a file by another user, to whom the file does not belong: it may say anything of it.
+#[must_use]
+pub fn is_put_beside(note: &Path, file: &Path) -> bool {
+    let owner = |path: &Path| path.symlink_metadata().ok().map(|found| found.uid());
+    let maker = owner(note).filter(|owner| is_another(*owner));
+    maker.is_some() && owner(file) != maker
+}
+
 /// Whether a user is neither this process's nor root.
 fn is_another(user: u32) -> bool {
     ![0, geteuid().as_raw()].contains(&user)

@@ -260,6 +260,26 @@ fn a_preparation_that_another_user_has_begun_is_not_gone_on_with_and_stops_no_ot
 }
 
 #[test]
+fn what_another_user_puts_beside_shards_says_nothing_of_them() {
+    let lab = Lab::new();
+    lab.write("a.txt", "some text of which there is more than one piece\n".repeat(40));
+    run(&lab, ["data", "prepare", "a.txt", "--tokenizer", "bytes", "--out", "out"]).expect(0);
+    let card = fs::read_to_string(lab.path("out/dataset.json")).expect("a card");
+    let card = lab.write("data/dataset.json", card.replace("train-000001.bin", "train.bin"));
+    let tokenizer = || run(&lab, ["explain", "tiny.toml", "data.tokenizer"]).expect(0).stdout.clone();
+    assert!(tokenizer().contains("bytes"), "{}", tokenizer());
+    // only root can give a file away
+    if chown(&card, Some(BOB), None).is_ok() {
+        assert!(!tokenizer().contains("bytes"), "{}", tokenizer());
+        let told = run(&lab, ["plan", "tiny.toml"]).expect(0).stderr.clone();
+        let warning = "lies beside data/dataset.json, which another user has put there";
+        assert!(told.contains(warning), "{told}");
+        fs::write(&card, "{").expect("written");
+        run(&lab, tiny("runs", &[])).expect(0);
+    }
+}
+
+#[test]
 fn whose_a_prepared_set_is_is_said() {
     let lab = Lab::new();
     lab.write("a.txt", "some text of which there is more than one piece\n".repeat(40));
