@@ -61,8 +61,8 @@ pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>
     (is_theirs(dir) || files.into_iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
 }
 
-/// Checks that a file, if it is a shard, is not one of an unfinished preparation. What another user has put beside it has
-/// made no shard of a third one's.
+/// Checks that a file, if it is a shard, is not one of an unfinished preparation. What another user has put beside it
+/// has made no shard of a third one's.
 ///
 /// # Errors
 /// [`Unfinished::Preparation`].

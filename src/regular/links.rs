@@ -82,9 +82,9 @@ fn parts_below(path: &Path, trusted: &Path) -> usize {
     path.strip_prefix(trusted).map_or(0, |below| below.components().count())
 }
 
-/// Opens a file, though not by another user's link to what is neither that user's own nor open to all users: what is made
-/// of it may be for others to read. The last `below` parts of the path are those that the user has not spelled: a link of another
-/// user is followed there only to what is that user's own.
+/// Opens a file, though not by another user's link to what is neither that user's own nor open to all users: what is
+/// made of it may be for others to read. The last `below` parts of the path are those that the user has not spelled: a
+/// link of another user is followed there only to what is that user's own.
 ///
 /// # Errors
 /// Those of the system; [`InvalidInput`](io::ErrorKind::InvalidInput) for such a link.
