@@ -80,8 +80,8 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
 
 /// What the system says of an open file before it is scanned.
 pub(super) fn stamp(path: &Path, file: &File) -> Result<Stamp, DataError> {
-    regular::date_changes(file);
-    Ok(Stamp::from(&file.metadata().map_err(DataError::read(path))?))
+    let found = regular::dated(file, || file.metadata());
+    Ok(Stamp::from(&found.map_err(DataError::read(path))?))
 }
 
 /// The tokens of a built-in text, with the digest that the text would have as a file.

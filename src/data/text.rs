@@ -33,8 +33,7 @@ pub(super) fn open(
     tokenizer: &Tokenizer,
     scanner: &Scanner,
 ) -> Result<(Arc<Tokens>, Scan, Option<Guard>), DataError> {
-    regular::date_changes(file);
-    let before = Identity::of(path, file)?;
+    let before = regular::dated(file, || Identity::of(path, file))?;
     let digest = scanner.text(path, file, text)?.digest;
     let name = format!("{}.{}.bin", digest.to_hex(), vocabulary(tokenizer));
     let found = scanner.cache.find().map(|dir| cached(&dir, &name, scanner)).transpose()?.flatten();

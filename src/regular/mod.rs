@@ -121,6 +121,17 @@ pub fn date_changes(file: &File) {
     let _ = file.sync_data();
 }
 
+/// What a look at a file says before its contents are read. What is done to the file after the look is
+/// [dated](date_changes).
+pub fn dated<T>(file: &File, look: impl FnOnce() -> T) -> T {
+    // a server dates what is written out to it
+    date_changes(file);
+    let looked = look();
+    // and what was done between the two would be dated once for all that follows
+    date_changes(file);
+    looked
+}
+
 fn refused() -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link: remove the link")
 }

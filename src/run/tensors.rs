@@ -75,8 +75,7 @@ impl TensorFile {
     /// Opens a file, and checks that all its tensors lie in it.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
         let mut file = regular::open(path).context("open", path)?;
-        regular::date_changes(&file);
-        let before = file.metadata().context("read", path)?;
+        let before = regular::dated(&file, || file.metadata()).context("read", path)?;
         let read = weights::contents(path, &mut file).and_then(|found| found.ok_or(weights::NONE.into()));
         let contents = read.map_err(|problem| RunError::malformed(path, problem))?;
         let (places, problems) = (contents.tensors, contents.problems);

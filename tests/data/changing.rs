@@ -9,6 +9,7 @@ use runner::data::{DataError, Progress, TokenizerKind};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// Changes the end of a mapped text when it is about to be read, and puts it back when it has been.
 struct Changing {
@@ -93,6 +94,37 @@ fn a_source_that_was_another_one_for_a_moment_is_refused() {
         assert!(refused.to_string().contains("changed while it was read"), "{refused}");
         assert!(!place.path(what).join("dataset.json").exists());
     }
+}
+
+/// What is written through a map is dated once, and again only when the system has written it out.
+#[test]
+fn tokens_that_are_changed_where_the_same_bytes_were_written_before_are_noticed() {
+    let place = Place::new();
+    let name = place.llmc("a.bin", (0..4000).map(|token| token % 5));
+    let set = place.open(&[&name], 8).expect("opened");
+    // after which a look at the file tells whether something was done to it
+    let settled = || {
+        std::thread::sleep(Duration::from_millis(2500));
+        set.check().expect("the same bytes");
+    };
+    settled();
+    let path = place.path("a.bin");
+    let file = File::options().read(true).write(true).open(&path).expect("opened");
+    // SAFETY: nothing else in this test writes to the file
+    let mut map = unsafe { MmapMut::map_mut(&file) }.expect("mapped");
+    let dated = || file.metadata().and_then(|found| found.modified()).expect("dated");
+    let (before, last) = (dated(), map.len() - 1);
+    let same = map[last];
+    map[last] = std::hint::black_box(same);
+    if dated() == before {
+        // a file in memory
+        return;
+    }
+    settled();
+    map[last] ^= 1;
+    assert!(matches!(set.check(), Err(DataError::InUse { .. })));
+    map[last] ^= 1;
+    set.check().expect("put back");
 }
 
 /// Changes the text once the first part of it has been read, which is after its digest was taken.

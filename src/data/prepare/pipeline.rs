@@ -247,8 +247,8 @@ pub(super) fn is_unchanged(path: &Path, before: &Identity, blake3: &str) -> Resu
 
 /// What the system says of a file before it is read, and the blake3 of its contents.
 pub(super) fn begin(path: &Path, file: &mut File) -> Result<(Identity, blake3::Hash), PrepareError> {
-    regular::date_changes(file);
-    Ok((Identity::of(path, file)?, digest(path, file)?))
+    let found = regular::dated(file, || Identity::of(path, file))?;
+    Ok((found, digest(path, file)?))
 }
 
 /// Checks that a file's documents were those that its digest is of. `read` is what [`Reading::documents`] has given.
