@@ -38,16 +38,20 @@ pub(super) struct Stamp {
 
 impl From<&Metadata> for Stamp {
     fn from(meta: &Metadata) -> Self {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let changed = Duration::new(meta.ctime().try_into().unwrap_or(0), 0);
         Self {
             file: (meta.dev(), meta.ino()),
             bytes: meta.len(),
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
-            is_young: now.abs_diff(changed) <= YOUNG,
+            is_young: is_young(meta.ctime()),
         }
     }
+}
+
+/// Whether what was changed in this second, after 1970, may have been changed again without another time.
+pub(super) fn is_young(changed: i64) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.abs_diff(Duration::from_secs(changed.try_into().unwrap_or(0))) <= YOUNG
 }
 
 /// A file that is kept open to be asked about. A mapped file can be read without that, and a process may have so many

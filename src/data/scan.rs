@@ -6,9 +6,11 @@
 
 use super::DataError;
 use super::cache::Cache;
+use super::guard::is_young;
 use super::progress::{NoProgress, Progress, Task};
 use super::tokens::Tokens;
 use super::write::write_whole;
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -138,10 +140,11 @@ impl Scanner<'_> {
         tokens: Option<Places>,
         scan: impl FnOnce(&Task) -> Scan,
     ) -> Result<Scan, DataError> {
-        let before = Identity::of(path, file)?;
+        let before = regular::dated(file, || Identity::of(path, file))?;
         if before.bytes <= self.big {
             return Ok(scan(&Task::start(&NoProgress, "", before.bytes)));
         }
+        let is_young = is_young(before.changed.0);
         let key = [role.as_bytes(), b"\0", canonical(path)?.as_os_str().as_encoded_bytes()].concat();
         let name = format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]);
         // a record that is missing, unreadable or of another version is replaced
@@ -154,6 +157,10 @@ impl Scanner<'_> {
         let scan = scan(&Task::start(self.progress, &what, before.bytes));
         if Identity::of(path, file)? != before {
             return Err(DataError::Changed { path: path.into() });
+        }
+        // what was changed just before may have been changed again without another time
+        if is_young {
+            return Ok(scan);
         }
         let record = serde_json::to_vec(&Record { file: before, tokens, scan: scan.clone() })
             .expect("a record holds nothing that JSON cannot");
@@ -214,6 +221,11 @@ mod tests {
         (scan, progress.0.into_inner())
     }
 
+    /// Waits until nothing that was written before is young.
+    fn settle() {
+        std::thread::sleep(std::time::Duration::from_millis(3100));
+    }
+
     fn records(cache_dir: &Path) -> Vec<PathBuf> {
         match fs::read_dir(cache_dir) {
             Ok(entries) => entries.map(|entry| entry.expect("an entry").path()).collect(),
@@ -226,6 +238,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, cache) = (dir.path().join("a.bin"), dir.path().join("cache"));
         fs::write(&path, [5, 0, 1, 0, 9, 1, 0, 0]).expect("written");
+        settle();
         let layout = |width, offset| Layout { format: Format::Headerless, offset, width };
         // an index that comes later says that tokens are wider, for instance
         for (layout, range) in [
@@ -250,6 +263,9 @@ mod tests {
 
         assert_eq!(scan(&path, &cache, 6), (fresh.clone(), 0), "not over the limit: no progress");
         assert!(records(&cache).is_empty(), "and nothing remembered");
+        assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 6));
+        assert!(records(&cache).is_empty(), "it may be written to without another time");
+        settle();
         assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 6));
         assert_eq!(records(&cache).len(), 1);
         assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 0), "remembered");

@@ -175,8 +175,8 @@ fn walk(
             Err(error) if text.is_none() && error.kind() == ErrorKind::NotFound => continue,
             meta => meta.map_err(DataError::read(&path))?,
         };
-        if meta.is_dir() || text.is_some() {
-            // the way to the directory was looked at before it was entered
+        // what takes the place of a directory meanwhile is seen when its files are opened
+        if (meta.is_dir() || text.is_some()) && path.is_symlink() {
             regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
         }
         if meta.is_dir() {
