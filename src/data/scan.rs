@@ -140,10 +140,12 @@ impl Scanner<'_> {
         tokens: Option<Places>,
         scan: impl FnOnce(&Task) -> Scan,
     ) -> Result<Scan, DataError> {
-        let before = regular::dated(file, || Identity::of(path, file))?;
-        if before.bytes <= self.big {
-            return Ok(scan(&Task::start(&NoProgress, "", before.bytes)));
+        let look = || Identity::of(path, file);
+        let bytes = look()?.bytes;
+        if bytes <= self.big {
+            return Ok(scan(&Task::start(&NoProgress, "", bytes)));
         }
+        let before = regular::dated(file, look)?;
         let is_young = is_young(before.changed.0);
         let key = [role.as_bytes(), b"\0", canonical(path)?.as_os_str().as_encoded_bytes()].concat();
         let name = format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]);
