@@ -16,7 +16,7 @@ pub use report::{
 
 use crate::session::model::Precision;
 use crate::session::{RUNS_DIR, SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
-use clap::builder::{PossibleValue, RangedU64ValueParser};
+use clap::builder::{PathBufValueParser, PossibleValue, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use recipes::{PLAIN, one};
 use std::path::PathBuf;
@@ -101,11 +101,22 @@ pub enum LogFormat {
     Json,
 }
 
+/// The value of an option that names a place to write to. No shell expands `~/` behind `=`, so it is the home directory
+/// here, as in recipes.
+fn place() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| {
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+        let below =
+            path.strip_prefix("~").ok().zip(home).map(|(below, home)| PathBuf::from(home).join(below));
+        below.unwrap_or(path)
+    })
+}
+
 /// Where runs are kept.
 #[derive(Debug, Clone, Args)]
 pub struct RunsArgs {
     /// Directory of all runs
-    #[arg(long, value_name = "DIR", default_value = RUNS_DIR)]
+    #[arg(long, value_name = "DIR", default_value = RUNS_DIR, value_parser = place())]
     pub runs_dir: PathBuf,
 }
 

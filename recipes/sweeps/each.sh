@@ -39,8 +39,11 @@ trap 'stop 131' QUIT
 trap 'stop 143' TERM
 RUNNER=${RUNNER:-runner}
 export RUNNER
-# runs that share a terminal have to say who speaks
-[ "${JOBS:-1}" = 1 ] || set -- "$@" --named
+# runs that share a terminal have to say who speaks, which events do in any case
+case "${JOBS:-1} $* " in
+"1 "* | *" --log-format json "* | *" --log-format=json "*) ;;
+*) set -- "$@" --named ;;
+esac
 
 # For xargs a line that ends in a blank goes on in the next one.
 lines=$(sed 's/[[:blank:]]*$//; /^$/d')

@@ -1,6 +1,6 @@
 //! The command line of `runner data`.
 
-use super::{Format, RunsArgs};
+use super::{Format, RunsArgs, place};
 use crate::data::TokenizerKind;
 use crate::data::prepare::Separator;
 use clap::builder::{PossibleValue, RangedU64ValueParser};
@@ -44,7 +44,7 @@ pub struct FetchArgs {
     #[arg(long, conflicts_with = "what")]
     pub list: bool,
     /// Directory for the files; if not given, where shipped recipes look for them, below datasets
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = place())]
     pub out: Option<PathBuf>,
     /// Take only the first N files, and those for validation
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -84,7 +84,7 @@ pub struct PrepareArgs {
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<String>,
     /// Directory of the shards and their dataset.json
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = place())]
     pub out: PathBuf,
     /// What makes tokens of the text
     #[arg(long, value_enum, default_value_t = TokenizerKind::Gpt2)]

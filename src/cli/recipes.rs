@@ -3,7 +3,7 @@
 //! A change needs no `--set`, and later ones win, so the order of both kinds on the line counts. The fields that clap
 //! derives would lose it.
 
-use super::Format;
+use super::{Format, place};
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use std::any::Any;
@@ -90,7 +90,7 @@ pub struct InitArgs {
     #[arg(default_value = "quickstart")]
     pub name: String,
     /// The file to write instead of NAME.toml in the current directory
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = place())]
     pub out: Option<PathBuf>,
 }
 

@@ -1,6 +1,6 @@
 //! The arguments of the commands that read runs back.
 
-use super::RunsArgs;
+use super::{RunsArgs, place};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -97,7 +97,7 @@ pub struct CompareArgs {
 #[derive(Debug, Args)]
 pub struct PlotArgs {
     /// Draw curves into a file: .svg, .png, or .html for a page to explore
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = place())]
     pub plot: Vec<PathBuf>,
     /// The horizontal axis [default: that of --align, else step]
     #[arg(long, value_enum, value_name = "AXIS", requires = "plot")]
@@ -240,7 +240,7 @@ pub struct ExportArgs {
     pub dir: RunsArgs,
     /// Write event files for TensorBoard below this directory, in one directory per run; what is there already stays,
     /// and what is new is appended
-    #[arg(long, value_name = "DIR", required = true)]
+    #[arg(long, value_name = "DIR", required = true, value_parser = place())]
     pub tensorboard: PathBuf,
     /// Go on while the runs train, until all have ended
     #[arg(long)]

@@ -33,6 +33,7 @@ mod watch;
 use crate::cli::{AxisName, Cli, Command, ModelArgs, RunsArgs, TableFormat, WidthArgs};
 use crate::engine::cpu;
 use crate::recipe::Device;
+use crate::recipe::keys::KEYS;
 use crate::report::axis::Axis;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::report::fit::wrapped;
@@ -42,6 +43,7 @@ use crate::session::UsageError;
 use crate::session::model::Options;
 use crate::wording::{tame, tame_line};
 use anyhow::Context;
+use clap::error::ErrorKind::UnknownArgument;
 use clap::error::{ContextKind, ContextValue};
 use exit::Exit;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -105,6 +107,9 @@ pub fn say_of_usage(mut answer: clap::Error) -> Exit {
     for (kind, tamed) in parts {
         answer.insert(kind, ContextValue::String(tamed));
     }
+    if let Some(tip) = key_instead(&answer) {
+        answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     let text = answer.render().to_string();
     if answer.use_stderr() && tame(&text) != text {
         terminal::say_lines(text.trim_end());
@@ -119,6 +124,17 @@ pub fn say_of_usage(mut answer: clap::Error) -> Exit {
         }
         _ => Exit::Finished,
     }
+}
+
+/// How a key is set, for an option that there is not and that is called like one, as in `--lr 1e-3`.
+fn key_instead(answer: &clap::Error) -> Option<String> {
+    let unknown = answer.get(ContextKind::InvalidArg).filter(|_| answer.kind() == UnknownArgument)?;
+    let ContextValue::String(option) = unknown else { return None };
+    let name = option.strip_prefix("--")?.split('=').next()?.replace('-', "_");
+    let is_meant = |path: &&str| *path == name || path.rsplit('.').next() == Some(name.as_str());
+    let meant: Vec<String> =
+        KEYS.iter().map(|key| key.path).filter(is_meant).map(|path| format!("'{path}=VALUE'")).collect();
+    (!meant.is_empty()).then(|| format!("keys of a recipe are set behind it: {}", meant.join(" or ")))
 }
 
 /// Says in words what a panic means that comes of a thread which the system does not start: the standard library and

@@ -130,9 +130,9 @@ pub fn dated<T>(file: &File, look: impl FnOnce() -> T) -> T {
     // a server dates what is written out to it
     date_changes(file);
     let looked = look();
-    let changed = file.metadata().map_or(0, |found| {
-        i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec())
-    });
+    let changed = file
+        .metadata()
+        .map_or(0, |found| i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec()));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if (now.as_nanos() as i128).abs_diff(changed) < STEP.as_nanos() {
         // what is done from now on is not to have the same date

@@ -76,6 +76,9 @@ impl Basis {
             let parts = Some(parts).filter(|parts| !parts.is_empty());
             basis.facts.extend(parts.map(|parts| (PARTS, Some(parts.join(" and ")))));
         }
+        if metric.unit == Unit::Bytes && run.parts.is_after_others {
+            basis.facts.push((PROCESS, Some("other recipes".to_owned())));
+        }
         // the seconds of a branch are its own, and its steps are not
         if metric.unit == Unit::Seconds || is_timed {
             basis.facts.push((BEGUN, Some(run.facts.steps_before().to_string())));
@@ -249,7 +252,10 @@ impl Basis {
         let in_parts = differing.contains(&PARTS).then(|| "in part under other settings".to_owned());
         let from = differing.contains(&BEGUN).then(|| "from different steps on".to_owned());
         let against = differing.contains(&PEAK).then(|| "against peak rates that differ".to_owned());
-        let all = on.into_iter().chain(at).chain(by).chain(in_parts).chain(from).chain(against);
+        let after = differing
+            .contains(&PROCESS)
+            .then(|| "in part in processes that had trained other runs before".to_owned());
+        let all = on.into_iter().chain(at).chain(by).chain(in_parts).chain(from).chain(against).chain(after);
         Vec::from_iter(all).join(" and ")
     }
 
@@ -285,12 +291,14 @@ const STEP: &str = "the step of the evaluation";
 const MACHINE: &str = "processor, threads or vector instructions";
 /// What parts of a run were trained with that its recipe does not say.
 const PARTS: &str = "the settings of parts";
+/// Whether a process had turned to other recipes before.
+const PROCESS: &str = "the process";
 /// The step of a branch at which its own seconds begin.
 const BEGUN: &str = "the first step of its own";
 /// What MFU is a fraction of.
 const PEAK: &str = "the peak rate";
 /// What is no matter of data.
-const OF_SETTINGS: [&str; 4] = [MACHINE, PARTS, BEGUN, PEAK];
+const OF_SETTINGS: [&str; 5] = [MACHINE, PARTS, BEGUN, PROCESS, PEAK];
 
 /// The columns of `eval.csv` that say what a row was measured on, and how.
 pub(super) const TEXTS: [&str; 4] = ["data", "data_tokens", "measured", "precision"];

@@ -166,7 +166,7 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     copies
 }
 
-/// How the best group of a set compares with another one.
+/// How the best group of a set, or the best one with several seeds, compares with another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// The metric that it is about.
@@ -198,7 +198,8 @@ impl Verdict {
     }
 }
 
-/// Compares the best group with each other one by each of these metrics, within each set of the metric's footing.
+/// Compares the best group with each other one by each of these metrics, within each set of the metric's footing. If it
+/// has one seed, the best one with several is compared with the others that have.
 ///
 /// Which one is the best is seen in the same values, so the best of many looks better than it is. What the tests could
 /// have been counts, too: p-values are held against the number of all pairs.
@@ -221,9 +222,13 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
             Better::Lower => a.mean.total_cmp(&b.mean),
             Better::Higher => b.mean.total_cmp(&a.mean),
         });
-        let Some((&(best, first), others)) = known.split_first() else { continue };
+        let Some(&best) = known.first() else { continue };
+        // of a single seed there is no test
+        let tested = known.iter().find(|(_, spread)| spread.sd.is_some()).copied();
         let before = verdicts.len();
-        verdicts.extend(others.iter().map(|&(other, second)| {
+        verdicts.extend(known[1..].iter().map(|&(other, second)| {
+            let of_several = tested.filter(|(tested, _)| *tested != other && second.sd.is_some());
+            let (best, first) = of_several.unwrap_or(best);
             let is_unknown = is_unknown([&groups[best], &groups[other]], runs, metric);
             Verdict {
                 metric: metric.clone(),

@@ -27,6 +27,8 @@ pub struct Parts {
     pub of_speed: Vec<String>,
     /// Those of them that decide how many seconds a run takes.
     pub of_seconds: Vec<String>,
+    /// Whether a process trained some of it that had turned to other recipes before, which leave memory in use.
+    pub is_after_others: bool,
 }
 
 impl Parts {
@@ -82,7 +84,9 @@ impl Parts {
             some.map(|(.., said)| said.clone()).collect()
         };
         let (of_speed, of_seconds) = (slowing(Slows::Steps), slowing(Slows::Run));
-        Self { otherwise: found.into_iter().map(|(.., said)| said).collect(), of_speed, of_seconds }
+        let is_after_others = with_steps(&record.sessions).any(|session| session.recipes_before > 0);
+        let otherwise = found.into_iter().map(|(.., said)| said).collect();
+        Self { otherwise, of_speed, of_seconds, is_after_others }
     }
 
     /// What a reader of a comparison should know, as a phrase.

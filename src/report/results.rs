@@ -42,6 +42,14 @@ impl Results {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
+    /// Takes this for the value of a metric, if it has a smaller one.
+    pub(super) fn raise(&mut self, name: &str, to: Option<f64>) {
+        let value = self.values.iter_mut().find(|(known, _)| known == name);
+        if let Some(((_, value), to)) = value.zip(to) {
+            *value = value.max(to);
+        }
+    }
+
     /// What a metric was measured on, where its log says that row by row.
     #[must_use]
     pub fn basis(&self, name: &str) -> Option<&Basis> {

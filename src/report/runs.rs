@@ -81,6 +81,8 @@ pub struct Facts {
     pub threads: usize,
     /// The peak rate that MFU is a fraction of, in operations per second.
     pub peak_flops: Option<u64>,
+    /// Peak memory in bytes of its last process, the last evaluation and checkpoint included.
+    pub peak_memory_bytes: Option<f64>,
     /// The machine.
     pub host: String,
     /// The version of this program.
@@ -135,6 +137,7 @@ impl From<RunRecord> for Facts {
             total_steps: record.total_steps,
             total_tokens: record.plan.get("tokens").and_then(Json::as_u64),
             peak_flops: record.peak.as_ref().map(|peak| peak.flops as u64),
+            peak_memory_bytes: record.results.get("peak_memory_bytes").and_then(Json::as_f64),
             // that of a CUDA device is its name
             processor: record
                 .peak
@@ -280,6 +283,8 @@ impl Run {
             // a run that was let go beyond its target has other values than one that ended there
             let steps = run.results.get("steps").map_or(0, |steps| steps as u64);
             run.results.at_target = at_target.map(|reached| reached.step.max(steps));
+            // the last evaluation and checkpoint come after the last row
+            run.results.raise("memory_bytes", run.facts.peak_memory_bytes);
         } else {
             run.complete = reached && is_readable;
             if !reached && is_readable {

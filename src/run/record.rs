@@ -92,6 +92,8 @@ pub struct Session {
     pub processor: Option<String>,
     /// The CPU threads of a rank; absent in records of earlier versions.
     pub threads: Option<usize>,
+    /// Recipes that its process had turned to before: what they have left counts towards the memory.
+    pub recipes_before: u64,
 }
 
 /// The run that another one began from.

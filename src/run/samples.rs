@@ -4,8 +4,7 @@ use super::appended::{Appended, changed};
 use super::digest::FileDigest;
 use super::dir::SAMPLES;
 use super::error::Context;
-use super::records::read_or_empty;
-use super::{RunError, files};
+use super::{RunError, files, seal};
 use crate::regular::{self, OpenDir};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -87,11 +86,15 @@ fn unmarked(text: &str) -> String {
     text.split_inclusive('\n').map(line).collect()
 }
 
-/// Removes everything from the first sample of `first_step_to_drop` or a later step on; with `None` all. A missing file
-/// has no samples.
+/// Removes everything from the first sample of `first_step_to_drop` or a later step on; with `None` all. What stands
+/// behind the part that has the digest `written` goes as well, whatever it says. A missing file has no samples.
 ///
 /// Errors: [`RunError::Io`]; [`RunError::Log`] for a file that begins with no sample, which no run has written.
-pub fn cut_back(run: &OpenDir, first_step_to_drop: Option<u64>) -> Result<(), RunError> {
+pub fn cut_back(
+    run: &OpenDir,
+    first_step_to_drop: Option<u64>,
+    written: Option<&FileDigest>,
+) -> Result<(), RunError> {
     let path = run.join(SAMPLES);
     let bytes = run.read(SAMPLES, regular::LOG).context("read", &path)?;
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -101,33 +104,12 @@ pub fn cut_back(run: &OpenDir, first_step_to_drop: Option<u64>) -> Result<(), Ru
     if !is_ours {
         return Err(RunError::Log { path, problem: "it does not begin with a sample".to_owned() });
     }
-    let kept = first_step_to_drop.map_or(&b""[..], |step| before(&bytes, step));
+    let known = written.and_then(|written| seal::beginning(&bytes, written)).unwrap_or(&bytes);
+    let kept = first_step_to_drop.map_or(&b""[..], |step| before(known, step));
     if kept.len() < bytes.len() {
         files::write_in(run, SAMPLES, kept, "samples_cut")?;
     }
     Ok(())
-}
-
-/// The digest of the samples before a step. A missing file has no samples.
-fn digest_before(path: &Path, step: u64) -> Result<FileDigest, RunError> {
-    Ok(FileDigest::of(before(&read_or_empty(path)?, step)))
-}
-
-/// Checks that the samples before a step have this digest.
-///
-/// Errors: [`RunError::Log`] says how they differ.
-pub fn verify_before(path: &Path, step: u64, expected: &FileDigest) -> Result<(), RunError> {
-    let found = digest_before(path, step)?;
-    if found == *expected {
-        return Ok(());
-    }
-    let problem = match found.bytes == expected.bytes {
-        true => format!("its first {} bytes were changed", expected.bytes),
-        false => {
-            format!("it has {} bytes before step {step}, and {} were written", found.bytes, expected.bytes)
-        }
-    };
-    Err(RunError::Log { path: path.to_owned(), problem })
 }
 
 /// What stands before the first sample of a step or a later one.
@@ -191,12 +173,12 @@ mod tests {
         let path = dir.path().join("samples.txt");
         let run = Arc::new(OpenDir::open(dir.path()).expect("open"));
         let append = |step, text| Samples::open(&run).expect("open").append(step, text).expect("append");
-        cut_back(&run, Some(0)).expect("nothing to do");
+        cut_back(&run, Some(0), None).expect("nothing to do");
         for step in [0, 50, 100] {
             append(step, "Lorem\nipsum\n");
         }
         let whole = fs::read(&path).expect("read");
-        cut_back(&run, Some(100)).expect("cut");
+        cut_back(&run, Some(100), None).expect("cut");
         let two = fs::read_to_string(&path).expect("read");
         assert_eq!(two, "=== step 0 ===\nLorem\nipsum\n\n=== step 50 ===\nLorem\nipsum\n\n");
         append(100, "Lorem\nipsum");
@@ -209,13 +191,13 @@ mod tests {
         assert_eq!(sections(&text[..text.len() - 1]), [0, 50].map(|step| (step, "Lorem\nipsum")));
         assert_eq!(sections("no sample\n\n"), []);
         fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
-        cut_back(&run, Some(100)).expect("cut");
+        cut_back(&run, Some(100), None).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read"), two);
         fs::write(&path, [0; 300]).expect("as a power cut leaves it");
-        cut_back(&run, None).expect("cut");
+        cut_back(&run, None, None).expect("cut");
         assert_eq!(fs::read(&path).expect("read"), b"");
         fs::write(&path, "precious\n").expect("written");
-        cut_back(&run, None).expect_err("no run has written it");
+        cut_back(&run, None, None).expect_err("no run has written it");
         assert_eq!(fs::read(&path).expect("read"), b"precious\n");
     }
 
@@ -256,7 +238,7 @@ mod tests {
         let text = fs::read_to_string(&path).expect("read");
         assert_eq!(sections(&text), [(1, "x\n === step 999 ===\ny"), (5, "z")]);
         assert_eq!(before(text.as_bytes(), 5).len(), text.find("=== step 5").expect("there"));
-        cut_back(&run, Some(5)).expect("cut");
+        cut_back(&run, Some(5), None).expect("cut");
         assert_eq!(sections(&fs::read_to_string(&path).expect("read")), [(1, "x\n === step 999 ===\ny")]);
     }
 }

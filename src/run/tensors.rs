@@ -88,17 +88,24 @@ impl TensorFile {
     pub(super) fn digest(&mut self) -> Result<FileDigest, RunError> {
         self.file.rewind().context("read", &self.path)?;
         let digest = digest::of_reader(&self.file).context("read", &self.path)?;
+        self.check_unchanged().map(|()| digest)
+    }
+
+    /// Checks that the file has not been written to since it was looked at.
+    ///
+    /// Errors: [`RunError::Malformed`] if it has.
+    pub(super) fn check_unchanged(&self) -> Result<(), RunError> {
         let now = self.file.metadata().context("read", &self.path)?;
         let dates = |of: &fs::Metadata| (of.len(), of.mtime(), of.mtime_nsec());
         match dates(&now) == dates(&self.before) {
-            true => Ok(digest),
+            true => Ok(()),
             false => Err(RunError::malformed(&self.path, "it was changed while it was read: start again")),
         }
     }
 
-    /// Reads and checks the header of an open safetensors file.
-    pub(super) fn new(path: &Path, mut file: File) -> Result<Self, RunError> {
-        let before = file.metadata().context("read", path)?;
+    /// Reads and checks the header of an open safetensors file. `before` is what the system said of it
+    /// [before anything was read](regular::dated).
+    pub(super) fn new(path: &Path, mut file: File, before: fs::Metadata) -> Result<Self, RunError> {
         let places = weights::safetensors(&mut file).map_err(|problem| RunError::malformed(path, problem))?;
         Ok(Self { path: path.to_owned(), file, before, places, problems: Vec::new() })
     }

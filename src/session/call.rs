@@ -17,6 +17,7 @@ use crate::run::{RunRecord, seal};
 use crate::train::Stop;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// What all recipes of one call share.
@@ -31,12 +32,23 @@ pub struct Call<'a> {
     pub(super) cache: Cache,
     /// The other ranks, if a launcher started them.
     pub(super) joined: Option<Arc<dyn Comm>>,
+    /// How many recipes this process has turned to before the one that it trains.
+    pub(super) recipes_before: AtomicU64,
 }
 
 impl<'a> Call<'a> {
     /// A call that keeps its runs in `runs_dir`. With `fresh`, runs of the same recipes are discarded first.
     pub fn new(audience: &'a dyn Audience, requests: &'a Requests, runs_dir: &'a Path, fresh: bool) -> Self {
-        Self { audience, requests, runs_dir, fresh, dry: false, cache: Cache::default(), joined: None }
+        Self {
+            audience,
+            requests,
+            runs_dir,
+            fresh,
+            dry: false,
+            cache: Cache::default(),
+            joined: None,
+            recipes_before: AtomicU64::new(0),
+        }
     }
 
     /// A call that trains nothing if `dry`: it does everything up to the first step and tells what would follow

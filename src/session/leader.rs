@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -187,6 +188,7 @@ impl Job<'_> {
             threads: Some(self.plan.threads),
             peak_flops: Some(peak.flops),
             simd: record.simd.clone(),
+            recipes_before: self.call.recipes_before.load(Ordering::Relaxed),
             ..RecordedSession::default()
         });
         record.peak = Some(peak);
@@ -251,7 +253,7 @@ impl Job<'_> {
         let kept = cut_back(run, dir::TRAIN_CSV, step, logs.get(dir::TRAIN_CSV))?;
         // the evaluation and the sample at this step are made again
         cut_back(run, dir::VAL_CSV, step, logs.get(dir::VAL_CSV))?;
-        samples::cut_back(run, (!is_new).then_some(step))?;
+        samples::cut_back(run, (!is_new).then_some(step), logs.get(dir::SAMPLES))?;
         let trained = read_train(&self.dir.train_csv())?.last().transpose()?;
         let evaluated = read_val(&self.dir.val_csv())?.last().transpose()?;
         Ok(Before {

@@ -110,12 +110,13 @@ fn samples_that_were_lost_or_edited_are_not_gone_on_from() {
     let good = fs::read_to_string(&path).expect("samples");
     assert!(good.contains("=== step 6 ==="), "{good}");
     type Damage = fn(&str) -> Option<String>;
-    let damages: [(Damage, &str); 5] = [
-        (|_| None, "it has 0 bytes before step 8"),
-        (|good| Some("x".repeat(good.len() + 1)), "were written"),
-        (|good| Some(format!("=== step 1 ===\nmine\n\n{good}")), "bytes before step 8"),
+    let damages: [(Damage, &str); 6] = [
+        (|_| None, "it is gone"),
+        (|good| Some(good[..20].to_owned()), "it has 20 of the"),
+        (|good| Some("x".repeat(good.len() + 1)), "bytes were changed"),
+        (|good| Some(format!("=== step 1 ===\nmine\n\n{good}")), "bytes were changed"),
         (|good| Some(good.replacen("=== step 6 ===", "=== step 5 ===", 1)), "bytes were changed"),
-        (|good| Some(good.replacen("=== step 6 ===", "=== step 9 ===", 1)), "bytes before step 8"),
+        (|good| Some(good.replacen("=== step 6 ===", "=== step 9 ===", 1)), "bytes were changed"),
     ];
     for (i, (damage, says)) in damages.into_iter().enumerate() {
         match damage(&good) {
@@ -127,11 +128,17 @@ fn samples_that_were_lost_or_edited_are_not_gone_on_from() {
         refused.expect(1).says(&["samples.txt` is not as the run has written it", says, "--fresh"]);
         assert!(without_lock(&run) == before, "damage {i}: a refusal changes nothing");
     }
-    // what follows the checkpoint is made again in any case
-    let later = format!("{good}=== step 8 ===\nmine\n\n");
-    fs::write(&path, later).expect("written");
-    lab.run(tiny("runs", &sampled)).expect(0);
-    assert!(essence(&run) == whole);
+    // what follows the checkpoint is made again in any case, and a power cut may leave anything there
+    let of_checkpoint = &good[..good.find("=== step 9 ===").unwrap_or(good.len())];
+    for (i, more) in
+        ["=== step 8 ===\nmine\n\n", "=== ste", "\n", "\0\0\0\0", "nonsense"].into_iter().enumerate()
+    {
+        let runs = format!("runs{i}");
+        let run = lab.crash(&runs, &sampled, "csv.before_row:12");
+        fs::write(run.join("samples.txt"), format!("{of_checkpoint}{more}")).expect("written");
+        lab.run(tiny(&runs, &sampled)).expect(0);
+        assert!(essence(&run) == whole, "{more:?}");
+    }
 }
 
 #[test]

@@ -146,4 +146,9 @@ fn a_run_after_a_larger_one_of_the_same_call_has_its_own_peak() {
         column(&lab.path("runs").join(run), "memory_bytes").into_iter().fold(0.0, f64::max)
     });
     assert!(large > 100e6 && small < large / 3.0, "{small} bytes after {large}");
+    let before = |name: &str| {
+        let run = lab.runs("runs").into_iter().find(|run| run.starts_with(name)).expect("a run");
+        support::record(&lab.path("runs").join(run))["sessions"][0]["recipes_before"].clone()
+    };
+    assert_eq!(["large", "tiny"].map(before), [0, 1]);
 }

@@ -3,7 +3,7 @@
 use crate::support;
 
 use std::fs;
-use support::{Lab, record};
+use support::{Lab, ended, record};
 
 /// What a refusal says, with exit code 2 and nothing made.
 fn refused(lab: &Lab, words: &[&str]) -> String {
@@ -202,6 +202,28 @@ fn a_run_is_no_recipe() {
         ]);
     }
     lab.run(["plan", &path]).expect(2).says(&[&format!("write `runner plan {path}/recipe.toml`")]);
+}
+
+#[test]
+fn an_option_called_like_a_key_is_answered_with_how_keys_are_set() {
+    let lab = Lab::new();
+    lab.run(["tiny.toml", "--lr", "1e-3"])
+        .expect(2)
+        .says(&["unexpected argument '--lr'", "keys of a recipe are set behind it: 'optimizer.lr=VALUE'"]);
+    lab.run(["plan", "tiny.toml", "--max-steps=3"]).expect(2).says(&["'schedule.max_steps=VALUE'"]);
+    let other = lab.run(["tiny.toml", "--nonsense"]);
+    assert!(!other.expect(2).stderr.contains("keys of a recipe"), "{}", other.stderr);
+}
+
+#[test]
+fn a_tilde_behind_an_equals_sign_is_the_home_directory() {
+    let lab = Lab::new();
+    fs::create_dir(lab.path("home")).expect("a directory");
+    let mut command = lab.command(["tiny.toml", "--runs-dir=~/runs"]);
+    command.env("HOME", lab.path("home"));
+    let run = ended(command).expect(0).stdout.trim().to_owned();
+    assert!(run.starts_with(&lab.path("home/runs").display().to_string()), "{run}");
+    assert!(!lab.path("~").exists());
 }
 
 #[test]

@@ -195,6 +195,22 @@ fn replicas_are_in_the_order_of_their_means_and_not_of_their_luckiest_seeds() {
 }
 
 #[test]
+fn a_best_run_of_one_seed_keeps_no_others_from_being_compared() {
+    let lab = Lab::new();
+    sweep(&lab.path("runs"));
+    let test = |lab: &Lab, place: usize| json(lab, &["runs", "--by", "loss"])["tests"][place].clone();
+    let alone = test(&lab, 0);
+    assert!(alone["p"].is_number(), "{alone}");
+    Fake::new("lone", 1, 5e-3, 2.0).write(&lab.path("runs"));
+    let (of_lone, again) = (test(&lab, 0), test(&lab, 1));
+    assert_eq!((&of_lone["better"], &of_lone["other"], &of_lone["p"]), (&json!(0), &json!(1), &Value::Null));
+    assert_eq!((&again["better"], &again["other"]), (&json!(1), &json!(2)));
+    for name in ["p", "p_adjusted", "interval", "difference"] {
+        assert_eq!(again[name], alone[name], "{name}");
+    }
+}
+
+#[test]
 fn a_mean_of_fewer_seeds_than_its_row_counts_says_of_how_many() {
     let lab = Lab::new();
     for (id, seed, last, poems) in

@@ -63,6 +63,38 @@ fn speeds_of_other_settings_are_not_put_down_to_those_of_the_recipe() {
 }
 
 #[test]
+fn the_memory_of_a_run_is_also_that_of_its_last_checkpoint() {
+    let lab = Lab::new();
+    let extra = json!({ "results": { "peak_memory_bytes": 5_000_000_000u64 } });
+    Fake { extra, ..Fake::new("fake-1", 1, 1e-3, 3.0) }.write(&lab.path("runs"));
+    Fake::new("fake-2", 2, 1e-3, 3.0).write(&lab.path("runs"));
+    let of = |args: &[&str]| {
+        let found = json(&lab, args);
+        [0, 1].map(|i| found["runs"][i]["metrics"]["memory_bytes"].as_f64().expect("a number"))
+    };
+    let [of_steps, whole] = of(&["--by", "memory_bytes"]);
+    assert!(of_steps < 5e9 && whole == 5e9, "{of_steps} {whole}");
+    let cut = of(&["--by", "memory_bytes", "--align", "step"]);
+    assert_eq!(cut, [of_steps; 2], "what came after is of no step");
+}
+
+#[test]
+fn memory_of_a_process_that_had_trained_other_runs_is_not_put_down_to_the_recipe() {
+    let lab = Lab::new();
+    for (i, before) in [0, 0, 1].into_iter().enumerate() {
+        write(&lab, &format!("fake-{i}"), i as u64, json!([{"from_step": 0, "recipes_before": before}]));
+    }
+    let said = text(&lab, &["--by", "memory_bytes"]);
+    let note =
+        "memory_bytes was measured in part in processes that had trained other runs before: 2 sets of runs";
+    assert!(said.contains(note), "{said}");
+    for metric in ["tokens_per_s", "elapsed_s", "loss"] {
+        let said = text(&lab, &["--by", metric]);
+        assert!(!said.contains(&format!("{metric} was measured")), "{said}");
+    }
+}
+
+#[test]
 fn a_run_that_goes_on_records_what_it_goes_on_with() {
     let lab = Lab::new();
     let run = lab.crash("runs", &["eval.every=6"], "csv.before_row:12");

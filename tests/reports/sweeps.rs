@@ -77,6 +77,18 @@ fn seeds_are_replicas() {
 }
 
 #[test]
+fn runs_beside_each_other_may_tell_programs_what_they_do() {
+    let lab = Lab::new();
+    let mut command = lab.launcher("sh");
+    command.arg(shipped("sweeps/seeds.sh")).args(["--log-format", "json"]);
+    command.args(sweep(&[]).iter().flat_map(|set| ["--set", set])).envs([("SEEDS", "4 5"), ("JOBS", "2")]);
+    let ended = ended(command);
+    assert_eq!(directories(&lab, ended.expect(0)).len(), 2);
+    let is_event = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+    assert!(ended.stderr.lines().all(is_event), "{}", ended.stderr);
+}
+
+#[test]
 fn muon_meets_adamw_on_both_texts() {
     let lab = Lab::new();
     let toy = ["data.train=builtin:lipsum:words=2000", "data.tokenizer=bytes", "model.vocab_size=256"];

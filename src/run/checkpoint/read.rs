@@ -11,18 +11,18 @@ use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
 use crate::regular;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
 /// A checkpoint open for reading. Each file is checked against its digest before anything in it is used, through the
-/// handle that is then read, so a rotation in the meantime does no harm.
+/// handle that is then read, so a rotation in the meantime does no harm; one that is written to meanwhile is refused.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
     state: CheckpointState,
-    /// Files that have been checked, by name.
-    intact: BTreeMap<String, File>,
+    /// Files that have been checked, by name, with what the system said of them before.
+    intact: BTreeMap<String, (File, Metadata)>,
 }
 
 impl Reader {
@@ -82,8 +82,8 @@ impl Reader {
             return Ok(());
         }
         let path = self.path.join(file_of(state));
-        let file = self.intact_file(file_of(state))?.try_clone().context("open", &path)?;
-        let mut file = TensorFile::new(&path, file)?;
+        let (file, before) = self.intact_file(file_of(state))?;
+        let mut file = TensorFile::new(&path, file.try_clone().context("open", &path)?, before.clone())?;
         let prefix = tensor_name(state, "");
         let names = file.names().filter_map(|name| name.strip_prefix(&prefix));
         let places = tensors(state, layout);
@@ -108,10 +108,10 @@ impl Reader {
             let name = tensor_name(state, &tensor.name);
             file.read(&name, 0, &mut out[place..][..stored_len(dims, tensor)])?;
         }
-        Ok(())
+        file.check_unchanged()
     }
 
-    fn intact_file(&mut self, name: &str) -> Result<&File, RunError> {
+    fn intact_file(&mut self, name: &str) -> Result<&(File, Metadata), RunError> {
         if !self.intact.contains_key(name) {
             let file = intact_file(&self.path.join(name), &self.state.files[name])?;
             self.intact.insert(name.to_owned(), file);
@@ -146,14 +146,15 @@ pub fn verify_model(path: &Path) -> Result<(), RunError> {
     })
 }
 
-/// Opens a file that has the digest on record.
-fn intact_file(path: &Path, expected: &FileDigest) -> Result<File, RunError> {
+/// Opens a file that has the digest on record. Returns what the system said of it before, too.
+fn intact_file(path: &Path, expected: &FileDigest) -> Result<(File, Metadata), RunError> {
     let mut file = regular::open(path).context("open", path)?;
+    let before = regular::dated(&file, || file.metadata()).context("read", path)?;
     let found = fault::point("checkpoint", "read").and_then(|()| digest::of_reader(&file));
     let found = found.context("read", path)?;
     check(path, &spelled(expected), &spelled(&found))?;
     file.rewind().context("read", path)?;
-    Ok(file)
+    Ok((file, before))
 }
 
 /// Refuses the state of another step than the one that the directory's name states.
