@@ -15,11 +15,11 @@ pub use report::{
 };
 
 use crate::session::model::Precision;
-use crate::session::{RUNS_DIR, SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
+use crate::session::{RUNS_DIR, SAMPLE_TEMPERATURE, SAMPLE_TOP_K, at_home};
 use clap::builder::{PathBufValueParser, PossibleValue, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use recipes::{PLAIN, one};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Train GPT-2 models from TOML recipes.
 ///
@@ -48,6 +48,26 @@ impl Cli {
     pub fn of_process() -> Result<Self, clap::Error> {
         let matches = with_negative_numbers(Self::command()).try_get_matches()?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut Self::command()))
+    }
+
+    /// The directory of runs of a command that opens what is in it.
+    #[must_use]
+    pub fn runs_dir(&self) -> Option<&Path> {
+        let runs = match &self.command {
+            None => &self.train.runs,
+            Some(Command::Sample(args)) => &args.runs,
+            Some(Command::Eval(args)) => &args.runs,
+            Some(Command::Plan(args)) => &args.runs,
+            Some(Command::Explain(args)) => &args.runs,
+            Some(Command::Verify(args)) => &args.runs,
+            Some(Command::Bench(args)) => &args.runs,
+            Some(Command::Compare(args)) => &args.dir,
+            Some(Command::List(args)) => &args.dir,
+            Some(Command::Watch(args)) => &args.dir,
+            Some(Command::Export(args)) => &args.dir,
+            Some(_) => return None,
+        };
+        Some(&runs.runs_dir)
     }
 }
 
@@ -101,15 +121,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// The value of an option that names a place to write to. No shell expands `~/` behind `=`, so it is the home directory
-/// here, as in recipes.
+/// The value of an option that names a place to write to.
 fn place() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().map(|path| {
-        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-        let below =
-            path.strip_prefix("~").ok().zip(home).map(|(below, home)| PathBuf::from(home).join(below));
-        below.unwrap_or(path)
-    })
+    PathBufValueParser::new().map(at_home)
 }
 
 /// Where runs are kept.

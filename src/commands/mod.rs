@@ -34,6 +34,7 @@ use crate::cli::{AxisName, Cli, Command, ModelArgs, RunsArgs, TableFormat, Width
 use crate::engine::cpu;
 use crate::recipe::Device;
 use crate::recipe::keys::KEYS;
+use crate::regular;
 use crate::report::axis::Axis;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::report::fit::wrapped;
@@ -61,6 +62,8 @@ pub fn dispatch(cli: Cli) -> Exit {
     let run = || {
         check_vectors()?;
         signals::outlive()?;
+        signals::end_process_1()?;
+        cli.runs_dir().into_iter().for_each(regular::trust);
         signals::report_lost_files().and_then(|()| match &cli.command {
             None => train::run(&cli.train),
             Some(Command::Init(args)) => init::run(args),

@@ -21,9 +21,8 @@ use signal_hook::{flag, iterator, low_level};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,10 +45,27 @@ pub(super) fn install() -> anyhow::Result<Arc<Requests>> {
     receive().context("could not install signal handlers")
 }
 
+/// Whether signals end process 1 as they end any other.
+static ENDS: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+
+/// Makes signals end this process with the usual code if it is process 1, as in a container: the system does not do so
+/// by itself. Once they are received as requests, that is over.
+pub(super) fn end_process_1() -> anyhow::Result<()> {
+    if std::process::id() != 1 {
+        return Ok(());
+    }
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)) {
+        flag::register_conditional_shutdown(signal, 128 + signal, ENDS.clone())
+            .context("could not install signal handlers")?;
+    }
+    Ok(())
+}
+
 fn receive() -> io::Result<Arc<Requests>> {
     let requests = Arc::new(Requests::default());
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut incoming = iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1].into_iter().chain(hang_up))?;
+    ENDS.store(false, Ordering::SeqCst);
     let asked = requests.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         // when the request that is heeded came

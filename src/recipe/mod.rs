@@ -50,6 +50,7 @@ pub use lint::LintCode;
 pub use origin::Origin;
 pub use overrides::Overrides;
 pub use parse::find_key;
+pub use paths::at_home;
 pub(crate) use paths::normalize;
 pub use resolved::{Resolved, Setting, load, load_among};
 pub use runs::values_of;

@@ -78,6 +78,15 @@ fn home() -> Option<OsString> {
     std::env::var_os("HOME")
 }
 
+/// A path of the command line, where no shell expands `~/` behind `=`: as paths in recipes, it is below the home
+/// directory then, if there is one.
+#[must_use]
+pub fn at_home(path: PathBuf) -> PathBuf {
+    let at_home = path.to_str().and_then(|entry| origin(Path::new(""), home(), entry).ok());
+    let at_home = at_home.map(|(dir, rest)| dir.join(rest));
+    at_home.unwrap_or(path)
+}
+
 /// The path of a file or directory that `entry`, written in a file of `dir`, names.
 ///
 /// # Errors

@@ -17,6 +17,15 @@ use std::sync::OnceLock;
 /// What no link of another user is followed outside of, see [`confine`].
 static TRUSTED: OnceLock<PathBuf> = OnceLock::new();
 
+/// The directory to which links of other users are followed like one's own, see [`trust`].
+static NAMED: OnceLock<PathBuf> = OnceLock::new();
+
+/// From now on, this process follows links of other users on the way to a directory, which the user has named. Once for
+/// a process.
+pub fn trust(named: &Path) {
+    NAMED.get_or_init(|| named.to_owned());
+}
+
 /// From now on, this process opens no file by a link of another user but on the way to `trusted`, which the user has
 /// named: others see what it reads. Once for a process.
 pub fn confine(trusted: &Path) {
@@ -95,7 +104,8 @@ pub(super) fn open_shared(path: &Path, flags: OFlags, below: usize) -> io::Resul
         Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => {}
         opened => return Ok(opened?),
     }
-    Way::shared(path, Path::new(""), below)?.open(flags)
+    let named = NAMED.get().map_or(Path::new(""), PathBuf::as_path);
+    Way::shared(path, named, below)?.open(flags)
 }
 
 #[cfg(test)]
@@ -191,6 +201,7 @@ mod tests {
                 mode(open).expect("open");
             }
         }
+        let none = Path::new("");
         // what a third user has closed, and a group's directory
         symlink("../theirs.txt", path("corpus/d.txt")).expect("a link");
         lchown(path("corpus/d.txt"), Some(12346), None).expect("given away");
@@ -216,6 +227,16 @@ mod tests {
         assert_eq!(near(), (Err(ErrorKind::InvalidInput), Err(ErrorKind::InvalidInput)), "it is one's own");
         std::os::unix::fs::chown(path("team"), Some(12347), None).expect("given away");
         assert_eq!(near(), (Ok(()), Err(ErrorKind::InvalidInput)));
+        // and what a process of this user works with
+        for (target, name) in [("/proc/self/cwd/Cargo.toml", "corpus/cwd"), ("/proc/self/cwd", "corpus/dir")]
+        {
+            symlink(target, path(name)).expect("a link");
+            assert!(followed(&path(name), none).is_ok(), "one's own");
+            lchown(path(name), Some(12346), None).expect("given away");
+        }
+        for name in ["corpus/cwd", "corpus/dir/Cargo.toml"] {
+            assert_eq!(spelled(name), Err(ErrorKind::InvalidInput), "{name}");
+        }
         // what only the system can follow
         let file = File::open(path("home/diary.txt")).expect("there");
         let number = std::os::fd::AsRawFd::as_raw_fd(&file);

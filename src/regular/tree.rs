@@ -1,6 +1,6 @@
-//! Deleting whole directories.
+//! Deleting and copying whole directories.
 
-use super::{OpenDir, temporary_name};
+use super::{OFlags, OpenDir, temporary_name};
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 
@@ -34,6 +34,44 @@ impl OpenDir {
             Err(error) => Err(error),
             Ok(top) => self.remove_whole(name, Deletion { top, last, before_each }),
         })
+    }
+
+    /// Gives a directory a name that nothing has. Where an overlay does not rename it, because it lies in a layer
+    /// below, it is copied and then deleted, as `mv` does.
+    ///
+    /// # Errors
+    /// The system's; [`ErrorKind::InvalidInput`] for a link in what must be copied.
+    pub fn rename_dir(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        match self.rename(from, to) {
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => {}
+            renamed => return renamed,
+        }
+        if !self.make(to)? {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.inside(from)?.copy_into(&self.inside(to)?)?;
+        self.remove_tree(from, "", &|| Ok(()))
+    }
+
+    fn copy_into(&self, other: &Self) -> io::Result<()> {
+        for name in self.names()? {
+            match self.inside(&name) {
+                Ok(inner) => {
+                    other.make(&name)?;
+                    inner.copy_into(&other.inside(&name)?)?;
+                }
+                Err(error) if is_no_directory(&error) => {
+                    let mut found = self.open_file(&name, OFlags::RDONLY)?;
+                    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+                    let mut copy = other.open_file(&name, new)?;
+                    io::copy(&mut found, &mut copy)?;
+                    copy.sync_all()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        other.sync()
     }
 
     /// [`remove_tree`](Self::remove_tree) of a directory that is held open, if it still has this name: what somebody

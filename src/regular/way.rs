@@ -15,6 +15,9 @@ use std::path::{Component, Path, PathBuf};
 /// As many links on one way as the system follows.
 const MOST: usize = 40;
 
+/// What links of other users do not lead to, as part of a sentence.
+const CLOSED: &str = "is not open to all users";
+
 /// How a part of a way is held open, without a right to read it.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -111,7 +114,12 @@ impl Way {
                     return self.turn(&next, &part).map(|()| true);
                 }
                 self.path.push(&part);
-                if is_link(&next)? { look(&self.at, LOOK - OFlags::NOFOLLOW)? } else { next }
+                if is_link(&next)? {
+                    self.check_of_the_system()?;
+                    look(&self.at, LOOK - OFlags::NOFOLLOW)?
+                } else {
+                    next
+                }
             }
             _ => return Ok(true),
         };
@@ -147,6 +155,9 @@ impl Way {
                 self.turn(&found, &last)?;
                 continue;
             }
+            if is_link {
+                self.check_of_the_system()?;
+            }
             // what was a file and now is a link is refused by the system
             let file = open(&self.at, if is_link { flags } else { unlinked })?;
             self.path.push(&last);
@@ -176,9 +187,17 @@ impl Way {
         Ok(())
     }
 
+    /// Refuses a link of the system behind one of another user: it leads into the middle of a tree, past the
+    /// directories that are closed, and to whatever a process of this user works with.
+    fn check_of_the_system(&self) -> io::Result<()> {
+        match self.following.iter().chain(&self.through).next() {
+            Some(link) => Err(link.refused(CLOSED)),
+            None => Ok(()),
+        }
+    }
+
     /// Looks at what the way has reached, which may be where links of other users have led.
     fn reach(&mut self, reached: &unix::Stat) -> io::Result<()> {
-        const CLOSED: &str = "is not open to all users";
         if let Some(link) = self.through.iter().find(|link| link.is_kept_out(reached)) {
             return Err(link.refused(CLOSED));
         }

@@ -29,13 +29,17 @@ pub fn delete_unless_kept(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -
     }
 }
 
-/// Takes the name from what is to be deleted, durably, and returns the one that it has until then.
+/// Takes the name from what is to be deleted, durably, and returns the one that it has until then. A directory in a
+/// layer below an overlay keeps its own: it can be deleted and not renamed.
 ///
 /// Fault point: `before_delete`.
 pub fn hide(dir: &OpenDir, name: &OsStr, scope: &str) -> io::Result<OsString> {
     fault::point(scope, "before_delete")?;
     let doomed = temporary_name(name);
-    dir.rename(name, &doomed)?;
+    match dir.rename(name, &doomed) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(name.to_owned()),
+        renamed => renamed?,
+    }
     dir.sync()?;
     Ok(doomed)
 }

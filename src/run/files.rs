@@ -90,7 +90,7 @@ impl NewDir {
         let old = prefixed(OLD, OsStr::new(&self.target));
         let replaces = above.has(&self.target);
         if replaces {
-            above.rename(&self.target, &old).context("rename", &target)?;
+            above.rename_dir(&self.target, &old).context("rename", &target)?;
             fault::point(scope, "mid_replace").context("publish", &target)?;
         }
         above.rename(&self.temporary, &self.target).context("publish", &target)?;

@@ -52,6 +52,7 @@ mod unusable;
 pub mod verification;
 mod watching;
 
+pub use crate::recipe::at_home;
 pub use crate::run::find::RUNS_DIR;
 pub use audience::{Audience, Event, Silence};
 pub use call::Call;

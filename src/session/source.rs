@@ -161,7 +161,8 @@ fn with_its_run(checkpoint: &Path) -> PathBuf {
     let is_name = |part: &Component| matches!(part, Component::Normal(_));
     match checkpoint.components().rev().take(3).filter(is_name).count() {
         3 => checkpoint.to_owned(),
-        _ => checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()),
+        // behind a link of another user the run is not told: what writes into it would write where that user chose
+        _ => regular::followed(checkpoint, Path::new("")).unwrap_or_else(|_| checkpoint.to_owned()),
     }
 }
 

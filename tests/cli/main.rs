@@ -45,6 +45,7 @@ mod missing;
 mod mixture;
 mod muon;
 mod neighbours;
+mod overlay;
 mod processes;
 mod ranks;
 mod refusals;

@@ -124,7 +124,7 @@ fn nothing_is_taken_through_a_link_of_another_user_to_what_is_not_open_to_all() 
         symlink(target, lab.path(link)).expect("a link");
     }
     let bytes = ["data.tokenizer=bytes", "data.val=[]"];
-    let ways: [(&str, Vec<String>); 6] = [
+    let ways: [(&str, Vec<String>); 8] = [
         ("texts", tiny("runs", &["data.train=shared/texts/*.txt", bytes[0], bytes[1]])),
         ("texts", tiny("runs", &["data.train=shared/texts/a.txt", bytes[0], bytes[1]])),
         ("texts", tiny("runs", &["data.train=shared/texts/a.txt", "data.tokenizer=char", bytes[1]])),
@@ -147,11 +147,14 @@ fn nothing_is_taken_through_a_link_of_another_user_to_what_is_not_open_to_all() 
             ),
         ),
         ("step", tiny("runs", &["model.init_from=shared/step"])),
+        ("step", ["sample", "shared/step", "--tokens", "2", "--prompt", "!"].map(str::to_owned).into()),
+        ("step", ["eval", "shared/step", "--data", "data/val.bin"].map(str::to_owned).into()),
     ];
     let all = |expected: &dyn Fn(&str, &Ended)| {
         for (what, args) in &ways {
             let _ = fs::remove_dir_all(lab.path("out"));
-            let args = args.iter().map(String::as_str).chain((args[0] != "data").then_some("--fresh"));
+            let trains = args[0].ends_with(".toml");
+            let args = args.iter().map(String::as_str).chain(trains.then_some("--fresh"));
             expected(what, &run(&lab, args));
         }
     };
@@ -182,6 +185,28 @@ fn nothing_is_taken_through_a_link_of_another_user_to_what_is_not_open_to_all() 
         assert!(matches!(ended.code, Some(1 | 2)), "{what}: {}", ended.stderr);
         ended.says(&[what, "is another user's link to what is not open to all users"]);
     });
+}
+
+/// Whoever names a directory of runs means what lies on the way to it.
+#[test]
+fn links_of_other_users_on_the_way_to_the_runs_are_followed() {
+    let lab = Lab::new();
+    fs::create_dir_all(lab.path("team/runs")).expect("a directory");
+    fs::create_dir(lab.path("lead")).expect("a directory");
+    fs::set_permissions(lab.path("team"), Permissions::from_mode(0o770)).expect("closed");
+    symlink("../team/runs", lab.path("lead/runs")).expect("a link");
+    if !given(&lab.path("lead/runs")) {
+        return;
+    }
+    let run = lab.train_in("lead/runs", &[]);
+    lab.run(tiny("lead/runs", &[])).expect(0).says(&["already finished"]);
+    let listed = lab.run(["list", "--runs-dir", "lead/runs"]);
+    assert!(listed.expect(0).stdout.contains("finished") && !listed.stderr.contains("warning"), "{listed:?}");
+    let id = run.file_name().and_then(|id| id.to_str()).expect("an id").to_owned();
+    for args in [&["compare", &id][..], &["sample", &id, "--tokens", "1", "--prompt", "!"], &["watch", &id]] {
+        lab.run(args.iter().chain(&["--runs-dir", "lead/runs"])).expect(0);
+    }
+    lab.run(tiny("lead/runs", &[]).into_iter().chain(["--fresh".to_owned()])).expect(0);
 }
 
 #[test]

@@ -404,3 +404,33 @@ fn a_checkpoint_that_is_asked_for_is_written_at_once_and_the_run_goes_on() {
         assert!(common(&run) == common(&whole), "{background}");
     }
 }
+
+/// The system gives the first process of a container no default actions.
+#[test]
+fn signals_end_process_1_as_any_other() {
+    let script = "unshare --pid --fork \"$RUNNER\" \"$@\" >said 2>&1 & shell=$!
+        until child=$(cat /proc/$shell/task/$shell/children) && [ -n \"$child\" ]; do sleep 0.05; done
+        until grep -q \"$word\" said; do sleep 0.05; done
+        kill -TERM $child; wait $shell; echo $?";
+    // only root may make a namespace of processes
+    let may = Command::new("unshare").args(["--pid", "--fork", "true"]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    for (args, word) in
+        [(&["bench", "tiny.toml", "--steps", "1000000"][..], "."), (&["tiny.toml", "--verbose"], "^step 2/")]
+    {
+        let lab = Lab::new();
+        let mut command = lab.launcher("sh");
+        command
+            .env("word", word)
+            .args(["-c", script, "sh"])
+            .args(args)
+            .args(["--set", "schedule.max_steps=1000000"]);
+        let ended = support::ended(command);
+        assert_eq!(ended.stdout.trim(), "143", "{args:?} {}", ended.stderr);
+        if args[0] == "tiny.toml" {
+            assert!(!checkpoints(&lab.only_run("runs")).is_empty(), "training saves first");
+        }
+    }
+}

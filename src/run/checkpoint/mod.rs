@@ -168,7 +168,7 @@ pub fn set_aside(run: &OpenDir, checkpoint: &Path) -> Result<PathBuf, RunError> 
     let name = checkpoint.file_name().unwrap_or_default();
     let numbered = |n: u64| format!("{ASIDE}{n}-{}", name.to_string_lossy());
     let aside = (1..).map(numbered).find(|aside| !checkpoints.has(aside)).expect("numbers do not end");
-    checkpoints.rename(name, &aside).context("rename", checkpoint)?;
+    checkpoints.rename_dir(name, &aside).context("rename", checkpoint)?;
     checkpoints.sync().context("sync", checkpoints.path())?;
     Ok(checkpoints.join(aside))
 }
