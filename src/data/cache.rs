@@ -58,7 +58,18 @@ impl Cache {
             return Ok(found);
         }
         let made = match self.make_usual().or_else(|_| self.usual()) {
-            Err(error) => self.make_instead().unwrap_or(Err(error)),
+            Err(error) => match self.make_instead() {
+                Some(Ok(made)) => Ok(made),
+                _ if error.kind() == ErrorKind::PermissionDenied => Err(io::Error::new(
+                    error.kind(),
+                    format!(
+                        "{error}, and in your home directory none can be made: set XDG_CACHE_HOME to a directory that \
+                         you may write"
+                    ),
+                )),
+                None => Err(error),
+                Some(failed) => failed,
+            },
             made => made,
         };
         made.map(|made| self.keep(made)).map_err(DataError::write(&self.dir))
@@ -156,7 +167,9 @@ mod tests {
             assert_eq!(cache.make().expect("made").path(), path("own/texts"));
             fs::rename(path("later"), path("theirs")).expect("renamed");
             let refused = Cache::new(path("theirs"), None).make().expect_err("no other place");
-            assert!(refused.to_string().contains("another user's"), "{refused}");
+            for says in ["another user's", "set XDG_CACHE_HOME to"] {
+                assert!(refused.to_string().contains(says), "{refused}");
+            }
         }
     }
 }

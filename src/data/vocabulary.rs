@@ -42,14 +42,15 @@ pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
     Ok(found)
 }
 
-/// Files of tokens that lie beside a card which does not list them, or which is not believed.
+/// Files of tokens that lie beside a card which does not list them, or beside a card or a `meta.pkl` that is not
+/// believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlisted {
     /// The first of them.
     pub first: PathBuf,
     /// How many there are.
     pub files: usize,
-    /// The card beside the first.
+    /// The card or `meta.pkl` beside the first.
     pub card: PathBuf,
     /// Whether another user has put the card there, to whom the first file does not belong.
     pub is_put_beside: bool,
@@ -69,6 +70,12 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
             cards.insert(dir.to_owned(), Card::read(dir).ok().flatten());
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let list = dir.join(weights::META);
+        if cards[dir].is_none() && list.is_file() && regular::is_put_beside(&list, &path) && is_bare(&path) {
+            let of_list = Unlisted { first: path, files: 0, card: list, is_put_beside: true };
+            found.get_or_insert(of_list).files += 1;
+            continue;
+        }
         let Some(lists) = cards[dir].as_ref().map(|card| card.lists(&name)) else { continue };
         let card = dir.join(CARD);
         let is_put_beside = regular::is_put_beside(&card, &path);

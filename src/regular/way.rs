@@ -62,7 +62,8 @@ impl OthersLink {
     /// Whether its maker may be kept out of what it has led to. Whom a group has, nobody here can tell.
     fn is_kept_out(&self, reached: &unix::Stat) -> bool {
         let is_dir = FileType::from_raw_mode(reached.st_mode) == FileType::Directory;
-        let open = if is_dir { Mode::XOTH } else { Mode::ROTH };
+        // a group may be denied what all others have
+        let open = if is_dir { Mode::XOTH | Mode::XGRP } else { Mode::ROTH | Mode::RGRP };
         reached.st_uid != self.maker && !Mode::from_raw_mode(reached.st_mode).contains(open)
     }
 

@@ -226,6 +226,11 @@ fn nanogpts_characters_are_read_beside_its_files() {
     );
     lab.write("nano/meta.pkl", b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.");
     lab.run(["plan", "own.toml"]).expect(2).says(&["meta.pkl` does not say", "names `os.system`"]);
+    // what another user has put there says nothing; only root can give a file away
+    if std::os::unix::fs::chown(lab.path("nano/meta.pkl"), Some(12345), None).is_ok() {
+        let told = lab.run(["plan", "own.toml"]);
+        told.expect(0).says(&["lies beside nano/meta.pkl, which another user has put there"]);
+    }
 }
 
 /// The shards of two texts may be equal: what their tokens stand for lies beside them.

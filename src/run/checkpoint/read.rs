@@ -63,7 +63,8 @@ impl Reader {
     }
 
     /// Fills the buffer of a state, with elements as `Engine::write` takes them. Padding rows and gaps become zero, and
-    /// so do gradients, which are zero between two steps.
+    /// so do gradients, which are zero between two steps. A file that is written to or touched meanwhile is checked and
+    /// read again, a few times.
     ///
     /// Panics if the buffer has another length.
     ///
@@ -76,10 +77,29 @@ impl Reader {
         layout: &ParamLayout,
         out: &mut [f32],
     ) -> Result<(), RunError> {
+        const ATTEMPTS: usize = 4;
+        for _ in 1..ATTEMPTS {
+            let file = self.read_into(state, dims, layout, out)?;
+            if file.is_none_or(|file| file.check_unchanged().is_ok()) {
+                return Ok(());
+            }
+            self.intact.remove(file_of(state));
+        }
+        self.read_into(state, dims, layout, out)?.map_or(Ok(()), |file| file.check_unchanged())
+    }
+
+    /// Reads what [`fill`](Self::fill) does, and returns the file that it was read from, if there is one.
+    fn read_into(
+        &mut self,
+        state: State,
+        dims: &Dims,
+        layout: &ParamLayout,
+        out: &mut [f32],
+    ) -> Result<Option<TensorFile>, RunError> {
         assert_eq!(out.len(), state.len_in(layout), "a buffer has what its state covers");
         out.fill(0.0);
         if state == State::Gradients {
-            return Ok(());
+            return Ok(None);
         }
         let path = self.path.join(file_of(state));
         let (file, before) = self.intact_file(file_of(state))?;
@@ -108,7 +128,7 @@ impl Reader {
             let name = tensor_name(state, &tensor.name);
             file.read(&name, 0, &mut out[place..][..stored_len(dims, tensor)])?;
         }
-        file.check_unchanged()
+        Ok(Some(file))
     }
 
     fn intact_file(&mut self, name: &str) -> Result<&(File, Metadata), RunError> {
