@@ -38,7 +38,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
     let paths = find_runs(&args.dir, &args.runs)?;
     // somebody else's link may lead to what others must not see, and event files are for others; a directory may become
     // such a link
-    regular::confine(&args.dir.runs_dir);
+    regular::confine();
     let really = |run: PathBuf| match regular::followed(&run, &args.dir.runs_dir) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => {
             say(&format!("`{}` is left out: {error}", run.display()));

@@ -13,12 +13,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-
-/// What no link of another user is followed outside of, see [`confine`].
-static TRUSTED: OnceLock<PathBuf> = OnceLock::new();
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The directory to which links of other users are followed like one's own, see [`trust`].
 static NAMED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Whether no other link of another user is followed, see [`confine`].
+static IS_CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// From now on, this process follows links of other users on the way to a directory, which the user has named. Once for
 /// a process.
@@ -26,15 +27,19 @@ pub fn trust(named: &Path) {
     NAMED.get_or_init(|| named.to_owned());
 }
 
-/// From now on, this process opens no file by a link of another user but on the way to `trusted`, which the user has
-/// named: others see what it reads. Once for a process.
-pub fn confine(trusted: &Path) {
-    TRUSTED.get_or_init(|| trusted.to_owned());
+fn named() -> &'static Path {
+    NAMED.get().map_or(Path::new(""), PathBuf::as_path)
 }
 
-/// What [`confine`] was told, if it was.
+/// From now on, this process opens no file by a link of another user but on the way to what it was told to
+/// [`trust`]: others see what it reads.
+pub fn confine() {
+    IS_CONFINED.store(true, Ordering::SeqCst);
+}
+
+/// The directory outside of which no link of another user is followed, after [`confine`].
 pub(super) fn confined() -> Option<&'static Path> {
-    TRUSTED.get().map(PathBuf::as_path)
+    IS_CONFINED.load(Ordering::SeqCst).then(named)
 }
 
 /// Where a path really leads. Links that this process's user or root has made are followed; Linux holds links in
@@ -104,8 +109,7 @@ pub(super) fn open_shared(path: &Path, flags: OFlags, below: usize) -> io::Resul
         Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => {}
         opened => return Ok(opened?),
     }
-    let named = NAMED.get().map_or(Path::new(""), PathBuf::as_path);
-    Way::shared(path, named, below)?.open(flags)
+    Way::shared(path, named(), below)?.open(flags)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ struct Shared {
 pub(super) fn run(args: &WatchArgs, address: &str) -> anyhow::Result<Exit> {
     let address = resolved(address)?;
     // what a run is exchanged for while it is served may lead to what readers of the page must not see
-    regular::confine(&args.dir.runs_dir);
+    regular::confine();
     let paths = match args.runs.is_empty() {
         true => find::list(&args.dir.runs_dir)?,
         false => find::all(&args.dir.runs_dir, &args.runs, |_| {})?,
