@@ -3,6 +3,7 @@
 use super::diagnostics::{Diagnostics, Problem};
 use super::parse::{self, Parsed};
 use super::paths;
+use super::runs;
 use super::shipped::{self, Shipped};
 use super::source::{self, Medium, Place, Source};
 use std::collections::HashMap;
@@ -23,6 +24,13 @@ pub(super) struct File {
     pub(super) source: Arc<Source>,
     pub(super) parsed: Parsed,
     bases: Vec<usize>,
+}
+
+impl File {
+    /// Whether a person wrote it: neither this program for a run, nor the authors of this program.
+    pub(super) fn is_written_by_hand(&self) -> bool {
+        matches!(self.source.medium, Medium::File(_)) && !runs::is_recipe_of_run(&self.path)
+    }
 }
 
 /// Reads `path` and its bases, weakest first and the recipe itself last; no file if the recipe cannot be read. The
@@ -143,15 +151,16 @@ impl Loader<'_> {
                 self.target(name.into(), Some((extender, place)))
             }
             Target::Shipped(shipped, _) => self.target(shipped.extended(name), Some((extender, place))),
-            Target::File(_) => match paths::join(&extender.dir(), name) {
-                Ok(path) => Some(Target::File(path)),
-                Err(fault) => {
-                    let (what, help) = fault.explain();
-                    self.diagnostics
-                        .push(Problem::new(format!("`extends` {what}"), place.clone()).help(help));
-                    None
+            Target::File(_) => {
+                let dir = paths::settled(&extender.dir());
+                match paths::unambiguous(&dir, name).and_then(|()| paths::join(&dir, name)) {
+                    Ok(path) => Some(Target::File(path)),
+                    Err(fault) => {
+                        self.diagnostics.push(fault.complain("extends", place));
+                        None
+                    }
                 }
-            },
+            }
         }
     }
 

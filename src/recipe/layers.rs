@@ -73,16 +73,21 @@ pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagn
         rank
     };
     for (index, file) in files.into_iter().enumerate() {
-        let dir = paths::normalize(&here.join(&file.dir));
+        let dir = paths::settled(&here.join(&file.dir));
+        if file.is_written_by_hand() {
+            check_links(&file.parsed, &dir, diagnostics);
+        }
         stack.push(SaidBy::File(index), file.parsed, &dir, diagnostics);
     }
     for (name, value) in &overrides.env {
         if let Some(parsed) = overrides::env(name, value, next(), diagnostics) {
+            check_links(&parsed, &here, diagnostics);
             stack.push(SaidBy::Env(name.clone()), parsed, &here, diagnostics);
         }
     }
     for (place, argument) in overrides.set.iter().enumerate() {
         let parsed = overrides::set(argument, overrides.bare.contains(&place), next(), diagnostics);
+        check_links(&parsed, &here, diagnostics);
         stack.push(SaidBy::Set(argument.clone()), parsed, &here, diagnostics);
     }
     for argument in &overrides.unset {
@@ -98,9 +103,7 @@ impl Stack {
         let mut entries = parsed.entries;
         for entry in &mut entries {
             if let Err(fault) = resolve_paths(entry, dir) {
-                let (what, help) = fault.explain();
-                let title = format!("`{}` {what}", entry.key.path);
-                diagnostics.push(Problem::new(title, entry.place.clone()).help(help));
+                diagnostics.push(fault.complain(entry.key.path, &entry.place));
             }
         }
         self.layers.push(Layer { said_by, entries });
@@ -242,29 +245,42 @@ fn default_value(key: &Key, text: &str) -> Value {
     value::check(key, &value).expect("defaults are values of their keys")
 }
 
+/// Refuses what a person has written and the system would take for another file.
+fn check_links(parsed: &Parsed, dir: &Path, diagnostics: &mut Diagnostics) {
+    for entry in &parsed.entries {
+        // what else may be wrong with them is said where they are resolved
+        let mut value = entry.value.clone();
+        let paths = paths_of(&mut value, entry.key).into_iter();
+        let faults = paths.filter_map(|path| paths::unambiguous(dir, path).err());
+        for fault in faults.filter(|fault| matches!(fault, paths::Fault::Linked { .. })) {
+            diagnostics.push(fault.complain(entry.key.path, &entry.place));
+        }
+    }
+}
+
 /// Makes the paths of an entry absolute.
 fn resolve_paths(entry: &mut Entry, dir: &Path) -> Result<(), paths::Fault> {
-    match (entry.key.kind, &mut entry.value) {
-        (Kind::File | Kind::Start, Value::Text(path) | Value::Branch { run: path, .. }) => {
+    let is_one_file = matches!(entry.key.kind, Kind::File | Kind::Start);
+    for path in paths_of(&mut entry.value, entry.key) {
+        *path = if is_one_file {
             let joined = paths::join(dir, path)?;
-            *path = joined.to_str().ok_or_else(|| paths::Fault::NotUtf8(dir.to_owned()))?.to_owned();
-        }
-        (Kind::Sources, Value::Mixture(parts)) => {
-            for (path, _) in parts {
-                *path = paths::absolute(dir, path)?;
-            }
-        }
-        (Kind::Sets, Value::Sets(sets)) => {
-            for path in sets.values_mut().flatten() {
-                *path = paths::absolute(dir, path)?;
-            }
-        }
-        (Kind::Files { .. } | Kind::Sources | Kind::Sets, Value::Texts(entries)) => {
-            for path in entries {
-                *path = paths::absolute(dir, path)?;
-            }
-        }
-        _ => {}
+            joined.to_str().ok_or_else(|| paths::Fault::NotUtf8(dir.to_owned()))?.to_owned()
+        } else {
+            paths::absolute(dir, path)?
+        };
     }
     Ok(())
+}
+
+/// The paths in a value of a key.
+fn paths_of<'a>(value: &'a mut Value, key: &Key) -> Vec<&'a mut String> {
+    match (key.kind, value) {
+        (Kind::File | Kind::Start, Value::Text(path) | Value::Branch { run: path, .. }) => vec![path],
+        (Kind::Sources, Value::Mixture(parts)) => parts.iter_mut().map(|(path, _)| path).collect(),
+        (Kind::Sets, Value::Sets(sets)) => sets.values_mut().flatten().collect(),
+        (Kind::Files { .. } | Kind::Sources | Kind::Sets, Value::Texts(entries)) => {
+            entries.iter_mut().collect()
+        }
+        _ => Vec::new(),
+    }
 }

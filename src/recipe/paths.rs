@@ -1,10 +1,16 @@
 //! Paths in recipes: relative to the file that names them when written, absolute when resolved.
 //!
 //! `~` is the home directory, as in a shell, but only in what people write: a resolved path has none. A path may name
-//! something that does not exist yet, or be a glob, so all functions are lexical, except that they take a path that
-//! exists for no glob.
+//! something that does not exist yet, or be a glob, so paths are resolved as they are written, except that a path that
+//! exists is no glob. The system takes `..` behind a link for another directory: where that matters, [`unambiguous`]
+//! refuses the path.
 
+use super::diagnostics::Problem;
+use super::source::Place;
+use crate::weights::checkpoint_name;
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// An entry that begins with this is no path.
@@ -38,25 +44,46 @@ pub(super) enum Fault {
     NoHome,
     /// It begins with `~` and the name of a user.
     OtherHome,
+    /// It has `..` behind a link.
+    Linked {
+        /// What it is as it is written.
+        written: PathBuf,
+        /// What the system takes it for.
+        followed: PathBuf,
+    },
 }
 
 impl Fault {
+    /// What to say where `key` names the path.
+    pub(super) fn complain(&self, key: &str, place: &Place) -> Problem {
+        let (what, help) = self.explain();
+        Problem::new(format!("`{key}` {what}"), place.clone()).help(help)
+    }
+
     /// What is wrong, after the name of the key, and what to do.
-    pub(super) fn explain(&self) -> (&'static str, String) {
+    fn explain(&self) -> (String, String) {
         match self {
             Self::NotUtf8(dir) => (
-                "is relative to a directory that is not UTF-8",
+                "is relative to a directory that is not UTF-8".into(),
                 format!("move the recipe, or rename `{}`", dir.display()),
             ),
             Self::NoHome => (
-                "begins with `~`, but HOME names no directory",
+                "begins with `~`, but HOME names no directory".into(),
                 "set HOME to an absolute path, or write the path out".into(),
             ),
             Self::OtherHome => (
-                "begins with `~` and a name",
+                "begins with `~` and a name".into(),
                 "only `~` and `~/…` stand for a home directory, yours: write the path out; a file of that name is \
                  `./~…`"
                     .into(),
+            ),
+            Self::Linked { written, followed } => (
+                format!(
+                    "has `..` behind a link: as it is written it is `{}`, where the link leads it is `{}`",
+                    written.display(),
+                    followed.display()
+                ),
+                "write out the one that is meant".into(),
             ),
         }
     }
@@ -94,6 +121,66 @@ pub fn at_home(path: PathBuf) -> PathBuf {
 pub(super) fn join(dir: &Path, entry: &str) -> Result<PathBuf, Fault> {
     let (dir, entry) = origin(dir, home(), entry)?;
     Ok(normalize(&dir.join(entry)))
+}
+
+/// `path` (absolute) without `.` and `..`, as the system takes it where it exists.
+pub(super) fn settled(path: &Path) -> PathBuf {
+    let (head, rest) = at_last_parent(path);
+    let folded = normalize(&head);
+    let head = match fs::canonicalize(&head) {
+        Ok(real) if fs::canonicalize(&folded).ok().as_ref() != Some(&real) => real,
+        _ => folded,
+    };
+    normalize(&head.join(rest))
+}
+
+/// Checks that a path, written by a person in a file of `dir` (absolute and without `..`), is the same file as it is
+/// written and as the system takes it. A path that names nothing behind the link is what it is as written.
+///
+/// # Errors
+/// [`Fault::Linked`] if the system takes it for another file, or a pattern for other files, that exists.
+pub(super) fn unambiguous(dir: &Path, entry: &str) -> Result<(), Fault> {
+    if entry.starts_with(BUILTIN) {
+        return Ok(());
+    }
+    let (dir, entry) = origin(dir, home(), entry)?;
+    let (head, rest) = at_last_parent(&dir.join(entry));
+    let folded = normalize(&head);
+    // also where the pattern is above `..`: no file has that name
+    let Ok(real) = fs::canonicalize(&head) else { return Ok(()) };
+    if fs::canonicalize(&folded).ok().as_ref() == Some(&real) {
+        return Ok(());
+    }
+    let (written, followed) = (folded.join(&rest), real.join(&rest));
+    let is_pattern = rest.to_str().is_some_and(is_glob) && !followed.exists();
+    let is_there = if is_pattern { matches_any(&real, &rest) } else { file_of(&followed).is_some() };
+    if !is_there || (!is_pattern && file_of(&written) == file_of(&followed)) {
+        return Ok(());
+    }
+    Err(Fault::Linked { written, followed })
+}
+
+/// A path to its last `..`, and the rest of it.
+fn at_last_parent(path: &Path) -> (PathBuf, PathBuf) {
+    let parts: Vec<Component> = path.components().collect();
+    let parents = parts.iter().rposition(|part| *part == Component::ParentDir).map_or(0, |last| last + 1);
+    (parts[..parents].iter().collect(), parts[parents..].iter().collect())
+}
+
+/// What tells a file from all others, where there is one; of a run's checkpoint, the run.
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::metadata(path).or_else(|error| match checkpoint_name(path) {
+        Some((run, _)) => fs::metadata(run),
+        None => Err(error),
+    });
+    found.ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Whether a pattern matches something below `dir`.
+fn matches_any(dir: &Path, pattern: &Path) -> bool {
+    let pattern = dir.to_str().map(|dir| Path::new(&glob::Pattern::escape(dir)).join(pattern));
+    let found = pattern.as_deref().and_then(Path::to_str).and_then(|pattern| glob::glob(pattern).ok());
+    found.is_some_and(|mut found| found.next().is_some())
 }
 
 /// The absolute form of an entry written in a file of `dir` (absolute).

@@ -13,6 +13,11 @@ use std::path::{Path, PathBuf};
 /// The recipe in a run's directory.
 const RECIPE: &str = "recipe.toml";
 
+/// Whether a run keeps `path` as its recipe.
+pub(super) fn is_recipe_of_run(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == RECIPE) && path.with_file_name("run.json").exists()
+}
+
 /// What a run's recipe says.
 pub(super) struct RunsRecipe {
     pub(super) file: PathBuf,

@@ -21,6 +21,7 @@ mod kept;
 mod keys;
 mod laws;
 mod layers;
+mod links;
 mod plan;
 mod plan_laws;
 mod plan_roofline;
