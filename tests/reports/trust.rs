@@ -228,6 +228,26 @@ fn a_copy_of_a_run_is_no_further_seed() {
     assert!(!drawn.contains("n = 3") && !drawn.contains("bands"), "{drawn}");
 }
 
+#[test]
+fn of_two_runs_of_one_seed_the_one_that_was_evaluated_counts() {
+    let lab = Lab::new();
+    for (id, seed) in [("a-1", 1), ("b-1", 1), ("a-2", 2)] {
+        let run = Fake::new(id, seed, 1e-3, 3.0).write(&lab.path("runs"));
+        if id != "a-1" {
+            let row = format!("4,1024,now,fp32,,,poems=cc,0.{}", seed + 1);
+            fs::write(
+                run.join("eval.csv"),
+                format!("step,tokens,evaluated,precision,data,data_tokens,measured,poems_acc\n{row}\n"),
+            )
+            .expect("a log");
+        }
+    }
+    let found = json(&lab, &["--metrics", "poems_acc", "--by", "poems_acc"]);
+    let group = &found["groups"][0];
+    assert_eq!(group["metrics"]["poems_acc"]["n"], 2, "{group:#}");
+    assert_eq!(group["copies"], json!(["a-1"]), "{group:#}");
+}
+
 /// Two learning rates with two seeds each, and an `eval.csv` of each run with this cell of `measured`.
 fn asked(lab: &Lab, measured: [&str; 4]) {
     for (i, measured) in measured.into_iter().enumerate() {
