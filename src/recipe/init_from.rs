@@ -1,6 +1,6 @@
 //! `model.init_from`: the weights or the run that a run begins from.
 
-use super::paths::normalize;
+use super::paths::settled;
 use super::value::{Fault, Value, path, wrong_type};
 use crate::weights::checkpoint_name;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl InitFrom {
             Some((run, word)) => (run, word.parse().ok()),
             None => (self.path(), None),
         };
-        let path = normalize(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let path = settled(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         ((path, optimizer), branch_step.or(word))
     }
 }

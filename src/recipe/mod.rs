@@ -51,7 +51,7 @@ pub use origin::Origin;
 pub use overrides::Overrides;
 pub use parse::find_key;
 pub use paths::at_home;
-pub(crate) use paths::normalize;
+pub(crate) use paths::settled;
 pub use resolved::{Resolved, Setting, load, load_among};
 pub use runs::values_of;
 pub use schema::{

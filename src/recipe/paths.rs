@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 pub(super) const BUILTIN: &str = "builtin:";
 
 /// `path` without `.` and, where a parent is known, `..`.
-pub(crate) fn normalize(path: &Path) -> PathBuf {
+pub(super) fn normalize(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {
         match component {
@@ -124,7 +124,7 @@ pub(super) fn join(dir: &Path, entry: &str) -> Result<PathBuf, Fault> {
 }
 
 /// `path` (absolute) without `.` and `..`, as the system takes it where it exists.
-pub(super) fn settled(path: &Path) -> PathBuf {
+pub(crate) fn settled(path: &Path) -> PathBuf {
     let (head, rest) = at_last_parent(path);
     let folded = normalize(&head);
     let head = match fs::canonicalize(&head) {

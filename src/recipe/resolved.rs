@@ -30,7 +30,7 @@ impl Setting {
     /// The value as JSON. Its paths are relative to `dir` (absolute) where they share more than the root with it.
     #[must_use]
     pub fn json_seen_from(&self, dir: &Path) -> serde_json::Value {
-        let dir = paths::normalize(dir);
+        let dir = paths::settled(dir);
         let seen = |text: &str| if self.is_path { paths::relative(&dir, text) } else { text.to_owned() };
         match &self.parsed {
             Value::Integer(integer) => (*integer).into(),

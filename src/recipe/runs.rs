@@ -58,7 +58,7 @@ pub fn values_of(run: &Path) -> Result<Vec<(String, Json)>, Unreadable> {
 /// The recipes of the runs in a directory that began from what another recipe names, by the names of the runs. What
 /// cannot be read is passed over.
 pub(super) fn begun_from(asked: &InitFrom, runs_dir: &Path) -> Vec<RunsRecipe> {
-    let runs_dir = std::path::absolute(runs_dir).map(|dir| paths::normalize(&dir));
+    let runs_dir = std::path::absolute(runs_dir).map(|dir| paths::settled(&dir));
     let Ok(entries) = runs_dir.and_then(fs::read_dir) else { return Vec::new() };
     let is_shown = |entry: &DirEntry| !regular::is_hidden(entry.file_name());
     let mut runs: Vec<PathBuf> =

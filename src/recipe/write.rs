@@ -17,7 +17,7 @@ use std::path::Path;
 pub fn to_toml(recipe: &Recipe, dir: &Path) -> String {
     let mut out =
         String::from("# resolved by runner: every value is written out, paths are relative to this file\n");
-    let mut table = "";
+    let (dir, mut table) = (paths::settled(dir), "");
     for (key, mut value) in values(recipe) {
         if silenced_by(recipe, key.path).is_some() {
             continue;
@@ -28,7 +28,7 @@ pub fn to_toml(recipe: &Recipe, dir: &Path) -> String {
             let _ = write!(out, "\n[{table}]\n");
         }
         if key.is_path() {
-            make_relative(&mut value, dir);
+            make_relative(&mut value, &dir);
         }
         let _ = writeln!(out, "{} = {}", key.leaf(), toml(&value));
     }
@@ -37,7 +37,7 @@ pub fn to_toml(recipe: &Recipe, dir: &Path) -> String {
 
 fn make_relative(value: &mut Json, dir: &Path) {
     match value {
-        Json::String(path) => *path = paths::relative(&paths::normalize(dir), path),
+        Json::String(path) => *path = paths::relative(dir, path),
         // a branch, whose one text is a path
         Json::Object(members) => members.values_mut().for_each(|member| make_relative(member, dir)),
         Json::Array(items) => items.iter_mut().for_each(|item| make_relative(item, dir)),

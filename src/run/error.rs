@@ -303,6 +303,14 @@ impl RunError {
         }
     }
 
+    /// Whether the system does not tell what is there: a failing or distant disk, too many open files. The next look may
+    /// find it whole.
+    pub fn is_of_the_look(&self) -> bool {
+        let Self::Io { error, .. } = self else { return false };
+        let is_told = [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::IsADirectory];
+        !is_told.contains(&error.kind())
+    }
+
     /// Says what to do about a record that cannot be read.
     pub(super) fn of_a_record(self) -> Self {
         match self {

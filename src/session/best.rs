@@ -57,10 +57,14 @@ impl BestKept {
         self.named.into_iter().chain(self.sought.map(|best| best.step)).collect()
     }
 
-    /// Whether the record is to name another checkpoint from now on, which is whole; then it does.
-    pub(super) fn settle(&mut self, record: &mut RunRecord) -> bool {
+    /// Whether the record is to name another checkpoint from now on, which is whole; then it does. The one of the step
+    /// `written` is known to be: this process has just written it.
+    pub(super) fn settle(&mut self, record: &mut RunRecord, written: Option<u64>) -> bool {
         let Some(best) = self.sought.filter(|best| self.named != Some(best.step)) else { return false };
-        let settled = is_whole(&self.run_dir, best.step);
+        let settled = match Reader::open(&checkpoint::path_of(&self.run_dir, best.step)) {
+            Ok(_) => true,
+            Err(error) => written == Some(best.step) && error.is_of_the_look(),
+        };
         if settled {
             self.named = Some(best.step);
             record.best_checkpoint = Some(entry(best));

@@ -134,7 +134,7 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
 /// Whether weights or a run are not there and cannot come to be in the directory of runs.
 fn is_nowhere(from: &Path, runs_dir: &Path) -> bool {
     let from = checkpoint_name(from).map_or(from, |(run, _)| run);
-    let spelled = |path: &Path| std::path::absolute(path).map(|path| recipe::normalize(&path));
+    let spelled = |path: &Path| std::path::absolute(path).map(|path| recipe::settled(&path));
     let lies_in = |dir: PathBuf| spelled(from).is_ok_and(|from| from.starts_with(dir));
     !from.exists() && !spelled(runs_dir).is_ok_and(lies_in) && !runs_dir.canonicalize().is_ok_and(lies_in)
 }

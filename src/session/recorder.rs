@@ -148,7 +148,8 @@ const LOOK: Duration = Duration::from_secs(1);
 impl Recorder<'_> {
     /// Puts a better checkpoint on record once it is whole; the one before may go then.
     fn settle_best(&mut self) -> anyhow::Result<()> {
-        if !self.saver.is_writing() && self.saver.best.settle(&mut self.record) {
+        let written = self.saver.last().map(|(step, _)| step);
+        if !self.saver.is_writing() && self.saver.best.settle(&mut self.record, written) {
             self.job.dir.write_record(&self.record)?;
             self.saver.rotate()?;
         }

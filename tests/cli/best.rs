@@ -123,6 +123,23 @@ fn a_run_that_dies_at_any_write_never_names_a_best_checkpoint_that_is_not_there(
 }
 
 #[test]
+fn one_failed_look_at_a_checkpoint_costs_neither_its_name_nor_its_place() {
+    let lab = Lab::new();
+    let sets = ["checkpoint.keep_best=true", "checkpoint.keep=2", "checkpoint.every=3", "eval.every=3"];
+    let whole = lab.train_in("whole", &sets);
+    assert_eq!(checkpoints(&whole), [9, 12].map(name));
+    for nth in 1..=12 {
+        let mut command = lab.command(tiny(&format!("runs-{nth}"), &sets));
+        command.env("RUNNER_FAULT", format!("eio:state.read:{nth}"));
+        ended(command).expect(0);
+        let run = lab.only_run(&format!("runs-{nth}"));
+        assert_eq!(record(&run)["best_checkpoint"], record(&whole)["best_checkpoint"], "look {nth}");
+        let kept = checkpoints(&run);
+        assert!(kept.ends_with(&[9, 12].map(name)), "look {nth}: {kept:?}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_keeping_its_best_and_may_be_told_to_begin_or_to_cease() {
     let lab = Lab::new();
     let run = lab.crash("runs", &EARLY, "csv.before_row:16");

@@ -2,11 +2,11 @@
 
 use crate::recipe_support;
 
-use recipe_support::{REQUIRED, Recipes, refused};
+use recipe_support::{REQUIRED, Recipes, printed, refused};
 use runner::recipe::Overrides;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A tree in which `here/link` leads to `there/inner`, with files.
 fn tree(files: &[&str]) -> Recipes {
@@ -103,4 +103,18 @@ fn flags_are_held_to_it_too() {
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains(key) && said.contains("behind a link"), "{said}");
     }
+}
+
+#[test]
+fn a_run_that_is_kept_behind_a_link_finds_its_data_again() {
+    let recipes = tree(&[]);
+    recipes.write("here/x.txt", "a b c d e f g h ".repeat(40));
+    let text = "name = \"a\"\n[model]\nn_layer = 1\nn_head = 1\nn_embd = 8\nblock_size = 8\n\
+                [data]\ntrain = \"x.txt\"\ntokenizer = \"char\"\n[batch]\ntotal_tokens = 8\n\
+                [schedule]\nmax_steps = 1\n";
+    recipes.write("here/recipe.toml", text);
+    let run = printed(&recipes.path("here"), "recipe.toml --runs-dir link/../runs -q");
+    let kept = recipes.path("there/runs").join(Path::new(run.trim_end()).file_name().expect("a name"));
+    let name = kept.strip_prefix(recipes.dir()).expect("below it").join("recipe.toml");
+    assert_eq!(said(&recipes, name.to_str().expect("UTF-8")), Ok(vec![recipes.path("here/x.txt")]));
 }

@@ -128,9 +128,10 @@ fn search(run_dir: &Path) -> Result<Newest, RunError> {
 /// Deletes all but the newest `keep` checkpoints (0 keeps all) and those of the steps in `besides`. Returns what was
 /// deleted, oldest first.
 ///
-/// Incomplete ones do not count towards `keep`, and nothing is deleted before one of those that stay has been
-/// read and found intact; if none is, the newest intact one stays as well. `written` is a checkpoint that this
-/// process has just written, which need not be read again. Only for the holder of the run's lock.
+/// Incomplete ones do not count towards `keep`, nor do those that the system cannot read now, which stay. Nothing is
+/// deleted before one of those that stay has been read and found intact; if none is, the newest intact one stays as
+/// well. `written` is a checkpoint that this process has just written, which need not be read again. Only for the holder
+/// of the run's lock.
 ///
 /// Fault points: `rotate.before_delete`, `rotate.mid_delete`.
 pub fn rotate(
@@ -140,10 +141,19 @@ pub fn rotate(
     written: Option<&Path>,
 ) -> Result<Vec<PathBuf>, RunError> {
     let all = list(run.path())?;
-    let whole: Vec<_> = all.iter().rev().filter(|(_, path)| Reader::open(path).is_ok()).take(keep).collect();
+    let (mut whole, mut unread) = (Vec::new(), Vec::new());
+    for one in all.iter().rev() {
+        match Reader::open(&one.1) {
+            _ if whole.len() == keep => break,
+            Ok(_) => whole.push(one),
+            Err(error) if !error.is_of_the_look() => {}
+            Err(_) if written == Some(one.1.as_path()) => whole.push(one),
+            Err(_) => unread.push(one),
+        }
+    }
     let Some((newest, _)) = whole.first() else { return Ok(Vec::new()) };
     let is_kept =
-        |(step, path): &&(u64, PathBuf)| besides.contains(step) || whole.iter().any(|(_, kept)| kept == path);
+        |one: &&(u64, PathBuf)| besides.contains(&one.0) || whole.contains(one) || unread.contains(one);
     // Damaged ones newer than what is kept are evidence; resuming sets them aside.
     let mut doomed: Vec<_> = all.iter().filter(|one| one.0 < *newest && !is_kept(one)).collect();
     let is_intact = |(_, path): &&(u64, PathBuf)| written == Some(path) || intact(path).is_ok();
