@@ -85,15 +85,18 @@ pub fn git_commit(dir: &Path) -> Option<String> {
             }
         }
     };
-    // a commit is short, so it lies in the pipe as a whole
-    let mut commit = String::new();
-    git.stdout.take()?.take(MOST_COMMIT).read_to_string(&mut commit).ok()?;
-    let commit = commit.trim();
-    (status.success() && !commit.is_empty()).then(|| commit.to_owned())
+    if !status.success() {
+        return None;
+    }
+    // a commit is short, so it lies in the pipe as a whole; the end of it, a process that git has left may hold back
+    let mut commit = [0; MOST_COMMIT];
+    let length = git.stdout.take()?.read(&mut commit).ok()?;
+    let commit = str::from_utf8(&commit[..length]).ok()?.trim();
+    (!commit.is_empty()).then(|| commit.to_owned())
 }
 
 /// More bytes than the name of a commit has.
-const MOST_COMMIT: u64 = 256;
+const MOST_COMMIT: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,8 @@ use crate::strange_files::{pipe, run};
 use crate::support;
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use support::{Lab, tiny};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use support::{Lab, ended, tiny};
 
 #[test]
 fn a_pipe_among_the_files_of_a_repository_does_not_hold_up_a_run() {
@@ -18,6 +18,22 @@ fn a_pipe_among_the_files_of_a_repository_does_not_hold_up_a_run() {
     run(&lab, tiny("runs", &["schedule.max_steps=3", "schedule.warmup_steps=0"])).expect(0);
     let record = support::record(&lab.only_run("runs"));
     assert!(record["git_commit"].is_null(), "{record}");
+}
+
+#[test]
+fn a_process_that_git_leaves_behind_does_not_hold_up_a_run() {
+    let lab = Lab::new();
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    lab.write("bin/git", format!("#!/bin/sh\necho {commit}\nsleep 600 &\necho $! > left\n"));
+    fs::set_permissions(lab.path("bin/git"), fs::Permissions::from_mode(0o755)).expect("executable");
+    let path = std::env::var("PATH").expect("a path");
+    let mut command = lab.command(tiny("runs", &["schedule.max_steps=3", "schedule.warmup_steps=0"]));
+    command.env("PATH", format!("{}:{path}", lab.path("bin").display()));
+    ended(command).expect(0);
+    let left = fs::read_to_string(lab.path("left")).expect("a number");
+    let ended = std::process::Command::new("kill").arg(left.trim()).status().expect("kill is there");
+    assert!(ended.success(), "the process was there until the run's end");
+    assert_eq!(support::record(&lab.only_run("runs"))["git_commit"], commit);
 }
 
 #[test]
