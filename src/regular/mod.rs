@@ -4,6 +4,7 @@
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
 mod holes;
+mod lease;
 mod links;
 mod matching;
 mod open_dir;
@@ -231,9 +232,8 @@ fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
     opened_below(path, flags, 0)
 }
 
-/// Opens without waiting for the other end of a pipe, but waits until a lease on a regular file is given back: file
-/// servers take such leases. Links of other users are looked at, see [`links::open_shared`]; the user has spelled the
-/// path but for its last `below` parts.
+/// Opens as [`lease::opened`] does. Links of other users are looked at, see [`links::open_shared`]; the user has spelled
+/// the path but for its last `below` parts.
 fn opened_below(path: &Path, flags: OFlags, below: usize) -> io::Result<File> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(io::Error::new(ErrorKind::InvalidInput, "a path has no NUL byte in it"));
@@ -243,11 +243,7 @@ fn opened_below(path: &Path, flags: OFlags, below: usize) -> io::Result<File> {
         None => links::open_shared(path, flags, below),
         Some(trusted) => links::file_followed(path, trusted, flags),
     };
-    let opened = match open(flags | OFlags::NONBLOCK) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock && path.is_file() => open(flags),
-        opened => opened,
-    };
-    opened.map(File::from)
+    lease::opened(flags, open, || path.is_file()).map(File::from)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Who may write above a directory can exchange it for a link at any moment, so a path that was looked at says nothing
 //! of the moment after. What goes through a handle stays in the directory that was opened, wherever that is moved.
 
-use super::{bytes_of, is_another, refused, regular, temporary_name};
+use super::{bytes_of, is_another, lease, refused, regular, temporary_name};
 use rustix::fs::{self as unix, Access, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -179,18 +179,11 @@ impl OpenDir {
     pub fn open_file(&self, name: impl AsRef<OsStr>, flags: OFlags) -> io::Result<File> {
         let name = one(name.as_ref())?;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let open = |more| retry_on_intr(|| unix::openat(&self.handle, name, flags | more, FILE_MODE));
-        let opened = match open(OFlags::NONBLOCK) {
-            // a lease, which a file server gives back
-            Err(Errno::AGAIN) if self.stat(name).is_ok_and(|stat| kind(&stat) == FileType::RegularFile) => {
-                open(OFlags::empty())
-            }
-            opened => opened,
-        };
-        match opened {
+        let open = |flags| match retry_on_intr(|| unix::openat(&self.handle, name, flags, FILE_MODE)) {
             Err(Errno::LOOP | Errno::MLINK) if self.is_link(name) => Err(refused()),
-            opened => regular(opened.map(File::from).map_err(io::Error::from)),
-        }
+            opened => Ok(File::from(opened?)),
+        };
+        regular(lease::opened(flags, open, || self.has_file(name)))
     }
 
     /// The bytes of a regular file of at most `most` bytes; none where there is no file.

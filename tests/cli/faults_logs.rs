@@ -250,6 +250,30 @@ fn samples_of_an_earlier_session_are_not_gone_on_from_where_they_were_edited() {
 }
 
 #[test]
+fn samples_with_zeros_in_them_are_as_the_run_has_written_them() {
+    let lab = Lab::new();
+    lab.write("text.txt", "some words, and some more of them\n".repeat(100));
+    let sets = [
+        "data.train=text.txt",
+        "data.tokenizer=bytes",
+        "sample.every=3",
+        "sample.tokens=4",
+        "sample.prompt=\"a\\u0000\\u0000\\u0000b\"",
+    ];
+    let whole = lab.train_in("whole", &sets);
+    let samples = fs::read(whole.join("samples.txt")).expect("samples");
+    assert_eq!(
+        samples.windows(3).filter(|bytes| bytes == b"\0\0\0").count(),
+        5,
+        "one prompt for each sample"
+    );
+    lab.run(tiny("whole", &sets)).expect(0).says(&["already finished"]);
+    let run = lab.crash("runs", &sets, "csv.before_row:12");
+    lab.run(tiny("runs", &sets)).expect(0);
+    assert!(essence(&run) == essence(&whole));
+}
+
+#[test]
 fn a_recipe_or_samples_that_are_removed_while_the_run_trains_are_written_again() {
     let lab = Lab::new();
     let sets = [KEEP, &["sample.every=2", "sample.tokens=4", "sample.prompt=!"]].concat();

@@ -36,6 +36,7 @@ mod fetch_refusals;
 mod gone;
 mod hostile_weights;
 mod inspect;
+mod leases;
 mod log_format;
 mod logs;
 mod machine_memory;
