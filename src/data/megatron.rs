@@ -9,6 +9,7 @@
 use super::DataError;
 use super::format::{Format, Layout, Width};
 use super::mapping::map;
+use crate::regular::is_put_beside;
 use memmap2::Mmap;
 use std::path::{Path, PathBuf};
 
@@ -65,13 +66,22 @@ pub(super) fn index_of(path: &Path) -> PathBuf {
     path.with_extension("idx")
 }
 
-/// The index beside `path`, a file of `bytes` bytes; `None` if there is none of Megatron-LM.
+/// An index of Megatron-LM that another user has put beside `path`, which does not belong to that user: it could say
+/// anything of the tokens, and says nothing.
+pub(super) fn put_beside(path: &Path) -> Option<PathBuf> {
+    let at = index_of(path);
+    let is_index = || map(&at).is_ok_and(|(_, map)| map.starts_with(MAGIC));
+    (at.is_file() && is_put_beside(&at, path) && is_index()).then_some(at)
+}
+
+/// The index beside `path`, a file of `bytes` bytes; `None` if there is none of Megatron-LM, or one that another user
+/// has put there.
 ///
 /// # Errors
 /// The index is damaged, belongs to another file or has tokens that cannot be read as one stream.
 pub(super) fn index(path: &Path, bytes: usize) -> Result<Option<Index>, DataError> {
     let at = index_of(path);
-    if !at.metadata().is_ok_and(|meta| meta.is_file()) {
+    if !at.is_file() || is_put_beside(&at, path) {
         return Ok(None);
     }
     let (_, map) = map(&at)?;

@@ -6,7 +6,7 @@ use super::format::{Format, recognize};
 use super::mapping::{map, map_found};
 use super::source::{Source, expand, files};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
-use super::{DataError, unfinished};
+use super::{DataError, megatron, unfinished};
 use crate::{regular, weights};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -42,15 +42,15 @@ pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
     Ok(found)
 }
 
-/// Files of tokens that lie beside a card which does not list them, or beside a card or a `meta.pkl` that is not
-/// believed.
+/// Files of tokens that lie beside a card which does not list them, or beside a card, a `meta.pkl` or an index of
+/// Megatron-LM that is not believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlisted {
     /// The first of them.
     pub first: PathBuf,
     /// How many there are.
     pub files: usize,
-    /// The card or `meta.pkl` beside the first.
+    /// The card, `meta.pkl` or index beside the first.
     pub card: PathBuf,
     /// Whether another user has put the card there, to whom the first file does not belong.
     pub is_put_beside: bool,
@@ -65,6 +65,10 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
     for path in
         files(specs).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "bin"))
     {
+        if let Some(card) = megatron::put_beside(&path) {
+            found.get_or_insert(Unlisted { first: path, files: 0, card, is_put_beside: true }).files += 1;
+            continue;
+        }
         let dir = unfinished::dir_of(&path);
         if !cards.contains_key(dir) {
             cards.insert(dir.to_owned(), Card::read(dir).ok().flatten());

@@ -10,6 +10,7 @@ use super::run_name;
 use super::schema::Recipe;
 use super::source::{Medium, Place};
 use super::value::{self, Value};
+use std::mem;
 use std::sync::Arc;
 
 /// The kind of schedule on which the layers settle. Drops the keys of weaker layers that it does not use.
@@ -74,6 +75,15 @@ fn without_effect(entry: &Entry, kind: &str, kind_set: Option<&Place>) -> Proble
     match kind_set {
         Some(place) => problem.context(place.clone(), "the kind is set here"),
         None => problem,
+    }
+}
+
+/// Reports the paths that lead elsewhere for the system, unless a stronger layer has another value in their place.
+pub(super) fn links(stack: &mut Stack, diagnostics: &mut Diagnostics) {
+    for (place, problem) in mem::take(&mut stack.linked) {
+        if KEYS.iter().filter_map(|key| stack.winner(key.path)).any(|winner| winner.place.is(&place)) {
+            diagnostics.push(problem);
+        }
     }
 }
 

@@ -29,7 +29,8 @@ pub(super) struct File {
 impl File {
     /// Whether a person wrote it: neither this program for a run, nor the authors of this program.
     pub(super) fn is_written_by_hand(&self) -> bool {
-        matches!(self.source.medium, Medium::File(_)) && !runs::is_recipe_of_run(&self.path)
+        matches!(self.source.medium, Medium::File(_))
+            && !runs::is_recipe_of_run(&self.path, &self.source.text)
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Stack {
     pub(super) unset_kinds: Vec<(SaidBy, Value)>,
     /// Keys that some source sets to a value that they do not accept.
     pub(super) broken: Vec<&'static Key>,
+    /// Paths that lead elsewhere for the system: where they are written, and what to say if none replaces them.
+    pub(super) linked: Vec<(Place, Problem)>,
     /// True if some source could not be read to its end: a key that seems missing may not be.
     pub(super) is_partial: bool,
     /// The files read, weakest first.
@@ -55,6 +57,7 @@ pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagn
         unset: Vec::new(),
         unset_kinds: Vec::new(),
         broken: Vec::new(),
+        linked: Vec::new(),
         is_partial,
         files: files.iter().map(|file| file.path.clone()).collect(),
     };
@@ -75,19 +78,19 @@ pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagn
     for (index, file) in files.into_iter().enumerate() {
         let dir = paths::settled(&here.join(&file.dir));
         if file.is_written_by_hand() {
-            check_links(&file.parsed, &dir, diagnostics);
+            stack.note_links(&file.parsed, &dir);
         }
         stack.push(SaidBy::File(index), file.parsed, &dir, diagnostics);
     }
     for (name, value) in &overrides.env {
         if let Some(parsed) = overrides::env(name, value, next(), diagnostics) {
-            check_links(&parsed, &here, diagnostics);
+            stack.note_links(&parsed, &here);
             stack.push(SaidBy::Env(name.clone()), parsed, &here, diagnostics);
         }
     }
     for (place, argument) in overrides.set.iter().enumerate() {
         let parsed = overrides::set(argument, overrides.bare.contains(&place), next(), diagnostics);
-        check_links(&parsed, &here, diagnostics);
+        stack.note_links(&parsed, &here);
         stack.push(SaidBy::Set(argument.clone()), parsed, &here, diagnostics);
     }
     for argument in &overrides.unset {
@@ -107,6 +110,20 @@ impl Stack {
             }
         }
         self.layers.push(Layer { said_by, entries });
+    }
+
+    /// Takes note of paths that a person has written and the system would take for other files.
+    fn note_links(&mut self, parsed: &Parsed, dir: &Path) {
+        for entry in &parsed.entries {
+            let mut value = entry.value.clone();
+            for path in paths_of(&mut value, entry.key) {
+                // what else may be wrong with it is said where it is resolved
+                if let Err(fault @ paths::Fault::Linked { .. }) = paths::unambiguous(dir, path) {
+                    let problem = fault.complain(entry.key.path, &entry.place);
+                    self.linked.push((entry.place.clone(), problem));
+                }
+            }
+        }
     }
 
     /// Removes the entries of files and the environment for the keys that an `--unset` names.
@@ -243,19 +260,6 @@ fn placeholder(key: &Key) -> Value {
 fn default_value(key: &Key, text: &str) -> Value {
     let value = DeValue::parse(text).expect("defaults are TOML");
     value::check(key, &value).expect("defaults are values of their keys")
-}
-
-/// Refuses what a person has written and the system would take for another file.
-fn check_links(parsed: &Parsed, dir: &Path, diagnostics: &mut Diagnostics) {
-    for entry in &parsed.entries {
-        // what else may be wrong with them is said where they are resolved
-        let mut value = entry.value.clone();
-        let paths = paths_of(&mut value, entry.key).into_iter();
-        let faults = paths.filter_map(|path| paths::unambiguous(dir, path).err());
-        for fault in faults.filter(|fault| matches!(fault, paths::Fault::Linked { .. })) {
-            diagnostics.push(fault.complain(entry.key.path, &entry.place));
-        }
-    }
 }
 
 /// Makes the paths of an entry absolute.

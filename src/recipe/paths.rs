@@ -123,7 +123,7 @@ pub(super) fn join(dir: &Path, entry: &str) -> Result<PathBuf, Fault> {
     Ok(normalize(&dir.join(entry)))
 }
 
-/// `path` (absolute) without `.` and `..`, as the system takes it where it exists.
+/// `path` without `.` and, where a parent is known, `..`, as the system takes it where it exists.
 pub(crate) fn settled(path: &Path) -> PathBuf {
     let (head, rest) = at_last_parent(path);
     let folded = normalize(&head);
@@ -134,8 +134,8 @@ pub(crate) fn settled(path: &Path) -> PathBuf {
     normalize(&head.join(rest))
 }
 
-/// Checks that a path, written by a person in a file of `dir` (absolute and without `..`), is the same file as it is
-/// written and as the system takes it. A path that names nothing behind the link is what it is as written.
+/// Checks that a path, written by a person in a file of `dir` ([`settled`]), is the same file as it is written and as
+/// the system takes it. A path that names nothing behind the link is what it is as written.
 ///
 /// # Errors
 /// [`Fault::Linked`] if the system takes it for another file, or a pattern for other files, that exists.
@@ -153,8 +153,10 @@ pub(super) fn unambiguous(dir: &Path, entry: &str) -> Result<(), Fault> {
     }
     let (written, followed) = (folded.join(&rest), real.join(&rest));
     let is_pattern = rest.to_str().is_some_and(is_glob) && !followed.exists();
-    let is_there = if is_pattern { matches_any(&real, &rest) } else { file_of(&followed).is_some() };
-    if !is_there || (!is_pattern && file_of(&written) == file_of(&followed)) {
+    let meant =
+        |dir: &Path| if is_pattern { matches(dir, &rest) } else { Vec::from_iter(file_of(&dir.join(&rest))) };
+    let found = meant(&real);
+    if found.is_empty() || found == meant(&folded) {
         return Ok(());
     }
     Err(Fault::Linked { written, followed })
@@ -176,11 +178,11 @@ fn file_of(path: &Path) -> Option<(u64, u64)> {
     found.ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether a pattern matches something below `dir`.
-fn matches_any(dir: &Path, pattern: &Path) -> bool {
+/// The files below `dir` that a pattern matches, in the order of their names.
+fn matches(dir: &Path, pattern: &Path) -> Vec<(u64, u64)> {
     let pattern = dir.to_str().map(|dir| Path::new(&glob::Pattern::escape(dir)).join(pattern));
     let found = pattern.as_deref().and_then(Path::to_str).and_then(|pattern| glob::glob(pattern).ok());
-    found.is_some_and(|mut found| found.next().is_some())
+    found.into_iter().flatten().filter_map(|path| file_of(&path.ok()?)).collect()
 }
 
 /// The absolute form of an entry written in a file of `dir` (absolute).

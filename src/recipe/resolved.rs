@@ -150,6 +150,7 @@ fn load_from(path: &Path, overrides: &Overrides, runs_dir: Option<&Path>) -> Res
 
 fn resolve(mut stack: Stack, runs_dir: Option<&Path>, diagnostics: &mut Diagnostics) -> Option<Resolved> {
     stack.insert_preset();
+    check::links(&mut stack, diagnostics);
     // before a kind drops the stronger one of two forms, and the weaker one would come back
     effect::settle_forms(&mut stack);
     let kind = check::schedule_kind(&mut stack, diagnostics);

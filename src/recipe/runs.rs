@@ -3,6 +3,7 @@
 use super::init_from::{Branch, InitFrom};
 use super::keys::INIT_FROM;
 use super::paths;
+use super::write::HEADER;
 use super::written::written;
 use crate::regular;
 use crate::weights::Unreadable;
@@ -13,9 +14,10 @@ use std::path::{Path, PathBuf};
 /// The recipe in a run's directory.
 const RECIPE: &str = "recipe.toml";
 
-/// Whether a run keeps `path` as its recipe.
-pub(super) fn is_recipe_of_run(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == RECIPE) && path.with_file_name("run.json").exists()
+/// Whether a recipe of this path and this text is one that this program has written for a run.
+pub(super) fn is_recipe_of_run(path: &Path, text: &str) -> bool {
+    let is_kept = || text.starts_with(HEADER) || path.with_file_name("run.json").exists();
+    path.file_name().is_some_and(|name| name == RECIPE) && is_kept()
 }
 
 /// What a run's recipe says.

@@ -89,6 +89,11 @@ impl Place {
         Self { source: Arc::clone(source), span: None }
     }
 
+    /// Whether it is the same place.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.source, &other.source) && self.span == other.span
+    }
+
     /// Order of messages: by source, then by offset.
     pub(super) fn rank(&self) -> (usize, usize) {
         (self.source.rank, self.span.as_ref().map_or(usize::MAX, |span| span.start))

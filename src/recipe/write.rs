@@ -8,6 +8,9 @@ use serde_json::Value as Json;
 use std::fmt::Write;
 use std::path::Path;
 
+/// What the recipe in a run's directory begins with.
+pub(super) const HEADER: &str = "# resolved by runner";
+
 /// The recipe as a complete TOML document for a file in `dir`, an absolute directory.
 ///
 /// Every key with a value and an effect is written, in the order of the table of keys. Paths are relative to `dir`
@@ -15,8 +18,7 @@ use std::path::Path;
 /// `extends` and `model.preset`, are left out.
 #[must_use]
 pub fn to_toml(recipe: &Recipe, dir: &Path) -> String {
-    let mut out =
-        String::from("# resolved by runner: every value is written out, paths are relative to this file\n");
+    let mut out = format!("{HEADER}: every value is written out, paths are relative to this file\n");
     let (dir, mut table) = (paths::settled(dir), "");
     for (key, mut value) in values(recipe) {
         if silenced_by(recipe, key.path).is_some() {

@@ -139,8 +139,8 @@ pub(super) fn sort_by_mean(
 
 /// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
 /// possible finished, trained as its recipe says from beginning to end and under the name that it was made with, and of
-/// those the one of which `runner eval` has saved most, then the first by its path. So the choice does not depend on how
-/// good a run is.
+/// those the one of which most is known that this comparison shows, then the first by its path. So the choice does not
+/// depend on how good a run is.
 fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     let mut by_seed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for &i in group {
@@ -159,8 +159,8 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
         let is_finished = |i: usize| runs[i].status == RunStatus::Finished;
         same.sort_by_key(|&i| {
             let run = &runs[i];
-            let saved = Reverse(run.results.asked.len());
-            (!run.complete, !is_finished(i), is_in_parts(i), run.id != run.facts.id, saved, &run.path)
+            let known = Reverse(run.results.known());
+            (!run.complete, !is_finished(i), is_in_parts(i), run.id != run.facts.id, known, &run.path)
         });
         copies.extend(same.iter().skip(1).map(|&copy| (copy, same[0])));
     }

@@ -3,6 +3,7 @@
 use super::basis::{Asked, Basis};
 use super::fold::Fold;
 use super::runs::Run;
+use super::target;
 
 /// What a run's logs say: a number for each metric that they know.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,6 +41,11 @@ impl Results {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// How many metrics have a value, but for the ways to targets, which a good run alone has.
+    pub(super) fn known(&self) -> usize {
+        self.values.iter().filter(|(name, _)| target::metric_name(name).is_none()).count()
     }
 
     /// Takes this for the value of a metric, if it has a smaller one.

@@ -284,8 +284,6 @@ impl RunError {
     /// Whether a file is not what was written, or the disk does not give it back; false for what can be put right
     /// without touching the file: permissions, too many open files, another build.
     pub fn is_damage(&self) -> bool {
-        // Linux's number; elsewhere an error of the disk is not told from others.
-        const EIO: i32 = 5;
         match self {
             Self::Io { error, .. } => {
                 let absent = [ErrorKind::NotFound, ErrorKind::UnexpectedEof, ErrorKind::NotADirectory];
@@ -296,19 +294,18 @@ impl RunError {
                 absent.contains(&error.kind())
                     || foreign.contains(&error.kind())
                     || is_loop
-                    || error.raw_os_error() == Some(EIO)
+                    || error.raw_os_error() == Some(libc::EIO)
             }
             Self::Malformed { .. } | Self::Corrupted { .. } | Self::Damaged { .. } => true,
             _ => false,
         }
     }
 
-    /// Whether the system does not tell what is there: a failing or distant disk, too many open files. The next look may
-    /// find it whole.
+    /// Whether the system does not tell what is there, as with a failing or distant disk or too many open files: the next
+    /// look may find it whole.
     pub fn is_of_the_look(&self) -> bool {
         let Self::Io { error, .. } = self else { return false };
-        let is_told = [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::IsADirectory];
-        !is_told.contains(&error.kind())
+        error.raw_os_error() == Some(libc::EIO) || !self.is_damage()
     }
 
     /// Says what to do about a record that cannot be read.

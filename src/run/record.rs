@@ -174,6 +174,9 @@ pub struct RunRecord {
     /// Whether some of its validation data are among its training data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trains_on_validation: bool,
+    /// The beginnings of the digests of the files of its training data, sorted; empty in records of earlier versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub train_files: Vec<String>,
     /// When the directory was made.
     pub created: String,
     /// When training first started.

@@ -31,7 +31,7 @@ impl BestKept {
         let sought = progress.kept.filter(|_| on);
         // the evaluation of this step is made again, and finds the same: what was best before it may be gone
         let here = record.best_checkpoint.take().filter(|best| on && best.step == progress.step);
-        let here = here.filter(|best| is_whole(run_dir, best.step));
+        let here = here.filter(|best| !is_lost(run_dir, best.step));
         let is_pending = here.is_some();
         let sought = here.as_ref().map(|here| Best { step: here.step, val_loss: here.val_loss }).or(sought);
         record.best_checkpoint = here.or_else(|| sought.map(entry));
@@ -81,9 +81,9 @@ pub(super) fn look_after(run_dir: &Path, step: u64, audience: &dyn Audience) {
     }
 }
 
-/// Whether a run has a checkpoint of a step, written to its end.
-fn is_whole(run_dir: &Path, step: u64) -> bool {
-    Reader::open(&checkpoint::path_of(run_dir, step)).is_ok()
+/// Whether a run has no checkpoint of a step that is written to its end, as far as can be told.
+fn is_lost(run_dir: &Path, step: u64) -> bool {
+    Reader::open(&checkpoint::path_of(run_dir, step)).is_err_and(|error| !error.is_of_the_look())
 }
 
 fn entry(best: Best) -> BestCheckpoint {

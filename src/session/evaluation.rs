@@ -272,7 +272,11 @@ fn has_seen(source: &Source, set: &Dataset) -> bool {
     if state.is_some_and(|state| state.trained_on().contains(&set.digest())) {
         return true;
     }
-    // of one file among several there is no digest on record
+    let record = source.run().and_then(|run| RunRecord::read(run).ok().flatten());
+    if let Some(files) = record.map(|record| record.train_files).filter(|files| !files.is_empty()) {
+        return set.digests_of_files().iter().any(|file| files.contains(file));
+    }
+    // a run of an earlier version says where they were
     let recipe = source.run().map(|run| load(&run.join(dir::RECIPE), &Overrides::default()));
     let train = recipe.and_then(Result::ok).map(|resolved| data::files(&resolved.recipe.data.train));
     let real = |path: &Path| path.canonicalize().ok();

@@ -301,6 +301,18 @@ fn a_loss_on_data_that_the_model_was_trained_on_is_told_of() {
             "{data}: {said}"
         );
     }
+    // by their contents, wherever these lie, and not by the names of files
+    fs::copy(lab.path("b.txt"), lab.path("copy.txt")).expect("a copy");
+    lab.write("b.txt", "and what is sung is never what was said\n".repeat(60));
+    let split =
+        lab.train(&[&BYTES[2..], &["data.train=a.txt", "data.val=[]", "data.val_fraction=0.2"]].concat());
+    lab.write("moved/a.txt", fs::read(lab.path("a.txt")).expect("a text"));
+    for (run, data, is_seen) in
+        [(&both, "copy.txt", true), (&both, "b.txt", false), (&split, "moved/a.txt", true)]
+    {
+        let said = eval(&lab, [shown(run), "--data", data]).expect(0).stdout.clone();
+        assert_eq!(said.contains("was trained on some of these data"), is_seen, "{data}: {said}");
+    }
     // a copy of a checkpoint has no run, and still says what it was trained on
     let copied = lab.path("copied");
     fs::create_dir(&copied).expect("a directory");

@@ -224,6 +224,17 @@ fn nanogpts_characters_are_read_beside_its_files() {
         "{}",
         said.stdout
     );
+    lab.write("nano/train.idx", b"MMIDIDX\0\0");
+    lab.run(["own.toml", "--dry-run"]).expect(2).says(&["train.idx", "it ends after 9 bytes"]);
+    // what another user has put there says nothing; only root can give a file away
+    if std::os::unix::fs::chown(lab.path("nano/train.idx"), Some(12345), None).is_ok() {
+        let told = lab.run(["plan", "own.toml"]);
+        told.expect(0).says(&["nano/train.bin lies beside nano/train.idx, which another user has put there"]);
+        assert_eq!(value(&lab, "model.vocab_size", &[]).to_string(), explained);
+        let inspected = lab.run(["data", "inspect", "nano/train.bin"]);
+        assert!(!inspected.expect(0).stdout.contains("Megatron"), "{}", inspected.stdout);
+    }
+    fs::remove_file(lab.path("nano/train.idx")).expect("removed");
     lab.write("nano/meta.pkl", b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.");
     lab.run(["plan", "own.toml"]).expect(2).says(&["meta.pkl` does not say", "names `os.system`"]);
     // what another user has put there says nothing; only root can give a file away

@@ -69,6 +69,24 @@ fn a_path_that_leads_to_one_place_is_what_is_written() {
     fs::hard_link(recipes.path("here/x.txt"), recipes.path("there/x.txt")).expect("a second name");
     recipes.write("here/recipe.toml", text);
     assert_eq!(said(&recipes, "here/recipe.toml"), Ok(vec![recipes.path("here/x.txt")]));
+    // and one directory of two names, with a pattern of files in it
+    let recipes = tree(&["here/data/x.txt"]);
+    symlink("../here/data", recipes.path("there/data")).expect("a link");
+    let text = text.replace("x.txt", "data/*.txt");
+    recipes.write("here/recipe.toml", &text);
+    let pattern = vec![recipes.path("here/data/*.txt")];
+    assert_eq!(said(&recipes, "here/recipe.toml"), Ok(pattern));
+}
+
+#[test]
+fn what_a_stronger_layer_replaces_may_lead_to_two_places() {
+    let recipes = tree(&["here/x.txt", "there/x.txt"]);
+    recipes.write("here/base.toml", "data.train = \"link/../x.txt\"\n[schedule]\nmax_steps = 100\n");
+    recipes.write("here/recipe.toml", "extends = \"base.toml\"\ndata.train = \"builtin:lipsum\"\n");
+    said(&recipes, "here/recipe.toml").expect("the base's is not used");
+    let set = recipe_support::set(&["data.train=builtin:lipsum"]);
+    assert!(recipes.load("here/base.toml", &set).is_ok());
+    said(&recipes, "here/base.toml").expect_err("nothing replaces it");
 }
 
 #[test]

@@ -242,10 +242,12 @@ fn of_two_runs_of_one_seed_the_one_that_was_evaluated_counts() {
             .expect("a log");
         }
     }
-    let found = json(&lab, &["--metrics", "poems_acc", "--by", "poems_acc"]);
-    let group = &found["groups"][0];
-    assert_eq!(group["metrics"]["poems_acc"]["n"], 2, "{group:#}");
-    assert_eq!(group["copies"], json!(["a-1"]), "{group:#}");
+    for more in [&[][..], &["--align", "step", "--at", "4"]] {
+        let found = json(&lab, &[&["--metrics", "poems_acc", "--by", "poems_acc"], more].concat());
+        let group = &found["groups"][0];
+        assert_eq!(group["metrics"]["poems_acc"]["n"], 2, "{group:#}");
+        assert_eq!(group["copies"], json!(["a-1"]), "{group:#}");
+    }
 }
 
 /// Two learning rates with two seeds each, and an `eval.csv` of each run with this cell of `measured`.

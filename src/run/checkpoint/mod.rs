@@ -128,10 +128,10 @@ fn search(run_dir: &Path) -> Result<Newest, RunError> {
 /// Deletes all but the newest `keep` checkpoints (0 keeps all) and those of the steps in `besides`. Returns what was
 /// deleted, oldest first.
 ///
-/// Incomplete ones do not count towards `keep`, nor do those that the system cannot read now, which stay. Nothing is
-/// deleted before one of those that stay has been read and found intact; if none is, the newest intact one stays as
-/// well. `written` is a checkpoint that this process has just written, which need not be read again. Only for the holder
-/// of the run's lock.
+/// Incomplete ones do not count towards `keep`, nor do those among the newest that the system cannot read now, which
+/// stay. Nothing is deleted before one of those that stay has been read and found intact; if none is, the newest intact
+/// one stays as well. `written` is a checkpoint that this process has just written, which need not be read again. Only
+/// for the holder of the run's lock.
 ///
 /// Fault points: `rotate.before_delete`, `rotate.mid_delete`.
 pub fn rotate(
@@ -143,12 +143,13 @@ pub fn rotate(
     let all = list(run.path())?;
     let (mut whole, mut unread) = (Vec::new(), Vec::new());
     for one in all.iter().rev() {
+        if whole.len() == keep {
+            break;
+        }
         match Reader::open(&one.1) {
-            _ if whole.len() == keep => break,
             Ok(_) => whole.push(one),
-            Err(error) if !error.is_of_the_look() => {}
-            Err(_) if written == Some(one.1.as_path()) => whole.push(one),
-            Err(_) => unread.push(one),
+            Err(error) if error.is_of_the_look() => unread.push(one),
+            Err(_) => {}
         }
     }
     let Some((newest, _)) = whole.first() else { return Ok(Vec::new()) };
