@@ -2,6 +2,7 @@
 
 use super::card::CARD;
 use crate::regular::{another_owner, is_put_beside};
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 /// The directory of an unfinished preparation, beside its shards.
@@ -55,10 +56,18 @@ fn directory(dir: &Path, name: &str) -> Option<PathBuf> {
 /// The directory of a download into `dir`, where these files lie, that has not ended. One that another user has put
 /// there is no download of a third one's files.
 pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>) -> Option<PathBuf> {
-    let parts = directory(dir, FETCH)?;
+    let parts = directory(dir, FETCH).filter(|parts| !is_empty(parts))?;
     let Some(stranger) = another_owner(&parts) else { return Some(parts) };
     let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
     (is_theirs(dir) || files.into_iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
+}
+
+/// Whether nothing is in a directory, or only what a file server keeps there of files that were deleted while they were
+/// open. What cannot be read may hold anything.
+fn is_empty(dir: &Path) -> bool {
+    let is_left = |name: &str| name.starts_with(".nfs") || name.starts_with(".fuse_hidden");
+    let is_left = |entry: &DirEntry| entry.file_name().to_str().is_some_and(is_left);
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| is_left(&entry))))
 }
 
 /// Checks that a file, if it is a shard, is not one of an unfinished preparation. What another user has put beside it

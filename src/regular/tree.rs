@@ -2,6 +2,7 @@
 
 use super::{OFlags, OpenDir, temporary_name};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 
 /// How many directories are held open at a time.
@@ -75,20 +76,41 @@ impl OpenDir {
     }
 
     /// [`remove_tree`](Self::remove_tree) of a directory that is held open, if it still has this name: what somebody
-    /// has put in its place stays.
+    /// has put in its place stays. The file of its lock is deleted last.
     ///
     /// # Errors
     /// The system's.
-    pub fn remove_held(&self, name: impl AsRef<OsStr>, held: &Self, last: &str) -> io::Result<()> {
-        let name = name.as_ref();
+    pub fn remove_held(&self, name: impl AsRef<OsStr>, held: &Self, lock: (&str, File)) -> io::Result<()> {
+        let (name, (last, lock)) = (name.as_ref(), lock);
         gone(match self.inside(name) {
             Ok(top) if top.is(held)? => {
-                self.remove_whole(name, Deletion { top, last, before_each: &|| Ok(()) })
+                match self.remove_whole(name, Deletion { top, last, before_each: &|| Ok(()) }) {
+                    Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                        self.remove_emptied(name, lock)
+                    }
+                    removed => removed,
+                }
             }
             Ok(_) => Ok(()),
             Err(error) if is_no_directory(&error) => Ok(()),
             Err(error) => Err(error),
         })
+    }
+
+    /// Removes a directory from which all was deleted, and in which this process had `lock` open. File servers keep what
+    /// is open under another name in the directory, as NFS does with `.nfs…`, so it is closed where the directory would
+    /// stay. What another process has made there by then does stay.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_emptied(&self, name: impl AsRef<OsStr>, lock: impl Sized) -> io::Result<()> {
+        match self.remove_dir(&name) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                drop(lock);
+                self.remove_dir(name)
+            }
+            removed => removed,
+        }
     }
 
     fn remove_whole(&self, name: &OsStr, deletion: Deletion) -> io::Result<()> {

@@ -85,9 +85,14 @@ pub fn remove_run(run: RunDir, trusted: &Path) -> Result<(), RunError> {
         above.rename(&doomed, name).context("restore", path)?;
         return Err(RunError::Gone { path: path.to_owned() });
     }
+    let link = link.map(Path::to_owned);
+    let deleted = match delete(&above, &doomed, "remove") {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => above.remove_emptied(&doomed, run),
+        deleted => deleted,
+    };
     // which has another name by now, and may be gone in part
-    delete(&above, &doomed, "remove").context("delete the rest of", &above.join(&doomed))?;
-    let Some(link) = link else { return Ok(()) };
+    deleted.context("delete the rest of", &above.join(&doomed))?;
+    let Some(link) = link.as_deref() else { return Ok(()) };
     let beside = OpenDir::open(parent(link)).context("delete", link)?;
     match link.file_name().filter(|name| beside.is_link(name)) {
         Some(name) => remove(&beside, name, "remove"),

@@ -27,7 +27,7 @@ pub(super) struct Folder {
     /// Whether this call has made the directory.
     is_new: bool,
     /// Locked as long as this lives.
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -47,7 +47,7 @@ impl Folder {
         match lock.try_lock() {
             // a process that has just ended takes its lock away
             Ok(()) if parts.is_named(LOCK, &lock).map_err(write(&path))? && is_named(&opened, &parts) => {
-                Ok(Self { out: opened, parts, is_new, _lock: lock })
+                Ok(Self { out: opened, parts, is_new, lock })
             }
             Ok(()) => Err(FetchError::Busy { out: out.into() }),
             Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
@@ -69,7 +69,7 @@ impl Folder {
 
     /// Takes away what earlier calls have left of files that are `complete` now, and the directory for parts if there
     /// are no others: another call may go on with those. What is left over does no harm.
-    pub(super) fn close(&self, complete: &[Wanted]) {
+    pub(super) fn close(self, complete: &[Wanted]) {
         let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
         for name in self.parts.names().unwrap_or_default() {
             if name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end))) {
@@ -80,7 +80,7 @@ impl Folder {
             // what somebody has put in its place meanwhile stays
             if is_named(&self.out, &self.parts) {
                 let _ = self.parts.remove_file(LOCK);
-                let _ = self.out.remove_dir(PARTS);
+                let _ = self.out.remove_emptied(PARTS, self.lock);
             }
             if self.is_new && complete.is_empty() {
                 // only if nothing is in it

@@ -185,9 +185,10 @@ pub fn fetch(
         return Err(FetchError::Preparing { out, by });
     }
     let result = all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand);
+    let is_in_place = folder.check();
     folder.close(if result.is_ok() { &wanted } else { &[] });
     let fetched = result?;
-    folder.check().map(|()| fetched)
+    is_in_place.map(|()| fetched)
 }
 
 /// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.

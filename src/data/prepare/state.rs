@@ -215,7 +215,7 @@ pub(super) struct Workplace {
     pub(super) inside: Arc<OpenDir>,
     /// Whether this process made `dir`.
     is_new: bool,
-    _lock: File,
+    lock: File,
 }
 
 impl Workplace {
@@ -242,7 +242,7 @@ impl Workplace {
         // earlier versions wrote beside the shards
         sweep(&opened, |name| is_shard(name) || name.starts_with(CARD))?;
         sweep(&inside, |_| true)?;
-        Ok(Self { dir: Arc::new(opened), inside: Arc::new(inside), is_new, _lock: lock })
+        Ok(Self { dir: Arc::new(opened), inside: Arc::new(inside), is_new, lock })
     }
 
     /// The state of a preparation that was begun here, which keeps all tokens on the disk first or does not.
@@ -345,7 +345,7 @@ impl Workplace {
 
     /// Removes everything but the result.
     pub(super) fn finish(self) {
-        let _ = self.dir.remove_held(PREPARE, &self.inside, LOCK);
+        let _ = self.dir.remove_held(PREPARE, &self.inside, (LOCK, self.lock));
     }
 
     /// Removes every trace of a preparation that has made nothing, with the shards of these names.
@@ -353,7 +353,7 @@ impl Workplace {
         for shard in shards {
             let _ = self.dir.remove_file(shard);
         }
-        let _ = self.dir.remove_held(PREPARE, &self.inside, LOCK);
+        let _ = self.dir.remove_held(PREPARE, &self.inside, (LOCK, self.lock));
         if self.is_new {
             // not empty where somebody else has put something there
             let _ = fs::remove_dir(self.dir.path());
