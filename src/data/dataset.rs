@@ -239,15 +239,6 @@ impl Dataset {
         self.shards.iter().map(|shard| &shard.info)
     }
 
-    /// The first 16 hexadecimal digits of the digest of each shard's contents, sorted, each once.
-    pub fn digests_of_files(&self) -> Vec<String> {
-        let mut digests: Vec<String> =
-            self.shards().map(|info| info.digest.to_hex()[..16].to_owned()).collect();
-        digests.sort_unstable();
-        digests.dedup();
-        digests
-    }
-
     /// blake3 of the shards' contents in order, as 64 hexadecimal digits. Names and directories of files have
     /// no influence, except that the extension may say that a file is text. A part of a shard enters with the shard's
     /// contents and the numbers of its first token and of the one behind its last. The sources of a mixture enter with

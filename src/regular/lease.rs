@@ -16,8 +16,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Attempts that have been waited for.
 static WAITED: AtomicU64 = AtomicU64::new(0);
 
-/// Opens with these flags, without waiting for the other end of a pipe, and no longer than [`PATIENCE`] until a lease on
-/// a regular file is given back.
+/// Opens with these flags, without waiting for the other end of a pipe, and no longer than [`PATIENCE`] until a lease
+/// on a regular file is given back.
 ///
 /// # Errors
 /// Those of `open`; [`ErrorKind::WouldBlock`] for a lease that is not given back.

@@ -232,8 +232,8 @@ fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
     opened_below(path, flags, 0)
 }
 
-/// Opens as [`lease::opened`] does. Links of other users are looked at, see [`links::open_shared`]; the user has spelled
-/// the path but for its last `below` parts.
+/// Opens as [`lease::opened`] does. Links of other users are looked at, see [`links::open_shared`]; the user has
+/// spelled the path but for its last `below` parts.
 fn opened_below(path: &Path, flags: OFlags, below: usize) -> io::Result<File> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(io::Error::new(ErrorKind::InvalidInput, "a path has no NUL byte in it"));

@@ -274,9 +274,12 @@ impl OpenDir {
         Ok(names)
     }
 
-    /// Makes the names in it durable.
+    /// Makes the names in it durable, where the file system can be told to.
     pub fn sync(&self) -> io::Result<()> {
-        self.handle.sync_all()
+        match self.handle.sync_all() {
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        }
     }
 
     pub(super) fn stat(&self, name: &OsStr) -> io::Result<Stat> {

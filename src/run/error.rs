@@ -301,8 +301,8 @@ impl RunError {
         }
     }
 
-    /// Whether the system does not tell what is there, as with a failing or distant disk or too many open files: the next
-    /// look may find it whole.
+    /// Whether the system does not tell what is there, as with a failing or distant disk or too many open files: the
+    /// next look may find it whole.
     pub fn is_of_the_look(&self) -> bool {
         let Self::Io { error, .. } = self else { return false };
         error.raw_os_error() == Some(libc::EIO) || !self.is_damage()

@@ -11,7 +11,7 @@ use super::error::Context;
 use super::{RunError, fault};
 use crate::regular::{OpenDir, is_temporary, temporary_name};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -145,8 +145,7 @@ pub fn create_dir_all(dir: &Path) -> Result<(), RunError> {
 
 /// Makes the names in a directory durable.
 pub fn sync_dir(dir: &Path) -> Result<(), RunError> {
-    // Elsewhere directories cannot be opened, and renames are journalled by the system.
-    if cfg!(unix) { File::open(dir).and_then(|d| d.sync_all()).context("sync", dir) } else { Ok(()) }
+    OpenDir::open(dir).and_then(|dir| dir.sync()).context("sync", dir)
 }
 
 /// The part of a growing text file that its writer has completed: up to and with the last newline.

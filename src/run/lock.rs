@@ -41,7 +41,7 @@ impl Lock {
         for attempt in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::Error(source)) => return Err(source).context("lock", path),
+                Err(TryLockError::Error(source)) => return Err(told(source)).context("lock", path),
                 Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(TryLockError::WouldBlock) => {
                     let holder = words_of_holder(&mut file);
@@ -113,8 +113,21 @@ fn held(path: &Path) -> Result<Option<File>, RunError> {
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => Ok(Some(file)),
-        Err(TryLockError::Error(source)) => Err(source).context("lock", path),
+        Err(TryLockError::Error(source)) => Err(told(source)).context("lock", path),
     }
+}
+
+/// The system's answer to who would lock a file, and what to do about it: file servers may have no locks.
+fn told(error: io::Error) -> io::Error {
+    let without = [Errno::NOSYS, Errno::NOLCK, Errno::OPNOTSUPP].map(|errno| Some(errno.raw_os_error()));
+    if !without.contains(&error.raw_os_error()) {
+        return error;
+    }
+    let problem = format!(
+        "its file system has no locks ({error}): mount it with them, as Lustre with `-o flock`, or name a directory of \
+         another one with --runs-dir"
+    );
+    io::Error::new(error.kind(), problem)
 }
 
 /// The text of a lock file, unless it names a process of this machine that is gone: then who holds the lock has not

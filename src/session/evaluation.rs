@@ -5,6 +5,7 @@ use super::audience::{Audience, Silence};
 use super::ending::UsageError;
 pub use super::evaluated::{Evaluated, LossOn, OfRun, TaskScores, no_run};
 use super::inputs::{self, Limits};
+use super::measured;
 use super::model::{self, Model, Options, Source};
 use crate::data::{self, Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
 use crate::engine::EngineError;
@@ -274,7 +275,7 @@ fn has_seen(source: &Source, set: &Dataset) -> bool {
     }
     let record = source.run().and_then(|run| RunRecord::read(run).ok().flatten());
     if let Some(files) = record.map(|record| record.train_files).filter(|files| !files.is_empty()) {
-        return set.digests_of_files().iter().any(|file| files.contains(file));
+        return measured::digests_of_files(set).iter().any(|file| files.contains(file));
     }
     // a run of an earlier version says where they were
     let recipe = source.run().map(|run| load(&run.join(dir::RECIPE), &Overrides::default()));

@@ -3,7 +3,7 @@
 use super::ending::UsageError;
 use super::inputs::{self, Data, Limits};
 use super::{missing, task_names};
-use crate::data::{DataError, Tokenizer};
+use crate::data::{DataError, Dataset, Tokenizer};
 use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
 use crate::regular;
@@ -138,6 +138,14 @@ pub(super) fn cells(values: &[(String, f64)]) -> Vec<String> {
 pub(super) fn digests(before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let earlier = before.iter().filter(|(name, _)| is_of_task(name));
     earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect()
+}
+
+/// The first 16 hexadecimal digits of the digest of each file of a set, sorted, each once.
+pub(super) fn digests_of_files(set: &Dataset) -> Vec<String> {
+    let mut digests: Vec<String> = set.shards().map(|info| info.digest.to_hex()[..16].to_owned()).collect();
+    digests.sort_unstable();
+    digests.dedup();
+    digests
 }
 
 /// The digests of the sets of validation data under the names that a record has for them; none for a single set.
