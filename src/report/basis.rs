@@ -195,8 +195,10 @@ impl Basis {
     fn into_validation(mut self, run: &Run) -> Self {
         if let [data, tokens] = &mut self.facts[..] {
             let block_size = run.value("model.block_size").and_then(|size| size.as_u64());
+            // records of earlier versions do not say whether that length decides
+            let is_old = run.facts.by_row.is_empty();
             let own = |tokens: String| match (tokens.split_once('/'), block_size) {
-                (Some((count, length)), Some(own)) if length == own.to_string() => count.to_owned(),
+                (Some((count, length)), Some(own)) if is_old && length == own.to_string() => count.to_owned(),
                 _ => tokens,
             };
             self.facts = vec![(VAL, data.1.take()), tokenizer(run), (TOKENS, tokens.1.take().map(own))];
@@ -340,7 +342,7 @@ fn tokenizer(run: &Run) -> Fact {
 }
 
 /// The tokens of an evaluation of the set that a column is of: from the record, or else as many as the recipe asks for
-/// at most.
+/// at most. Where the length of a row decides which these are, it stands behind them.
 fn evaluated(run: &Run, column: &str) -> Option<String> {
     let number = |key: &str| run.value(key)?.as_u64();
     let batches = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
@@ -349,5 +351,9 @@ fn evaluated(run: &Run, column: &str) -> Option<String> {
     let other = column.strip_prefix(NAMED_SET).and_then(|set| run.facts.eval_others.get(set));
     let rows = other.copied().or(run.facts.eval_rows);
     let known = || rows?.checked_mul(number("model.block_size")?);
-    known().or_else(asked).map(|tokens| tokens.to_string())
+    let tokens = known().or_else(asked)?;
+    match number("model.block_size").filter(|_| run.facts.by_row.iter().any(|loss| loss == column)) {
+        Some(length) => Some(format!("{tokens}/{length}")),
+        None => Some(tokens.to_string()),
+    }
 }

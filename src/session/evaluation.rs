@@ -338,12 +338,7 @@ fn part(
         return Err(UsageError(error).into());
     }
     let tokens = asked.or(own).map_or(held, |wanted| wanted.min(held));
-    let of_rows = is_much(set.passed_over(tokens.div_ceil(block_size as u64)), tokens).then_some(block_size);
-    let is_whole = tokens == held && !is_much(set.tokens() - held, held);
+    let of_rows = measured::is_by_row(&set, tokens, block_size as u64).then_some(block_size);
+    let is_whole = tokens == held && !measured::is_much(set.tokens() - held, held);
     Ok(OwnData { name, set, files, tokens, is_whole, of_rows, is_seen: false })
-}
-
-/// Whether so many tokens beside others, more than one in twenty, can make their mean loss another one.
-fn is_much(tokens: u64, beside: u64) -> bool {
-    tokens.saturating_mul(20) > beside
 }

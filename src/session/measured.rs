@@ -5,13 +5,16 @@ use super::inputs::{self, Data, Limits};
 use super::{missing, task_names};
 use crate::data::{DataError, Dataset, Tokenizer};
 use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
+use crate::plan::Plan;
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
 use crate::regular;
 use crate::run::RunRecord;
+use crate::run::columns::NAMED_SET;
 use crate::run::record::{digest_of_set, digest_of_task, is_of_task};
 use crate::train::Measured;
 use crate::wording::task_name;
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 /// The key of the file whose scores are called `hellaswag`.
@@ -117,14 +120,40 @@ fn expanded(entry: &str) -> Vec<PathBuf> {
 
 /// The names of the columns that the evaluations of a run fill behind `val_loss`.
 pub(super) fn columns(data: &Data) -> Vec<String> {
-    let sets = data.val_sets().into_iter().map(|(name, _)| format!("val_loss_{name}"));
+    let sets = data.val_sets().into_iter().map(|(name, _)| format!("{NAMED_SET}{name}"));
     sets.chain(data.tasks.columns()).collect()
+}
+
+/// The losses of a run that are of other tokens where rows have another length, by the names of their columns.
+pub(super) fn by_row(data: &Data, plan: &Plan) -> Vec<String> {
+    let rows = iter::once(plan.eval_rows).chain(plan.eval_others.iter().copied());
+    let block_size = plan.sizes.block_size();
+    let is_by_row = |(set, rows): (&Dataset, usize)| is_by_row(set, rows as u64 * block_size, block_size);
+    let mut columns = Vec::new();
+    for (place, ((name, set), rows)) in data.validation().zip(rows).enumerate() {
+        if is_by_row((set, rows)) {
+            columns.extend((place == 0).then(|| "val_loss".to_owned()));
+            columns.extend(name.map(|name| format!("{NAMED_SET}{name}")));
+        }
+    }
+    columns
+}
+
+/// Whether the first so many tokens of a set that are read in rows are others where rows have another length: files
+/// that are short leave out much.
+pub(super) fn is_by_row(set: &Dataset, tokens: u64, block_size: u64) -> bool {
+    is_much(set.passed_over(tokens.div_ceil(block_size)), tokens)
+}
+
+/// Whether so many tokens beside others, more than one in twenty, can make their mean loss another one.
+pub(super) fn is_much(tokens: u64, beside: u64) -> bool {
+    tokens.saturating_mul(20) > beside
 }
 
 /// What an evaluation has measured besides `val_loss`, by the names of the [`columns`] and in their order.
 pub(super) fn values(data: &Data, measured: &Measured) -> Vec<(String, f64)> {
     let losses = data.val_sets().into_iter();
-    let losses = losses.map(|(name, place)| (format!("val_loss_{name}"), measured.losses[place]));
+    let losses = losses.map(|(name, place)| (format!("{NAMED_SET}{name}"), measured.losses[place]));
     let scores = data.tasks.found.iter().zip(&measured.tallies).flat_map(|(task, tally)| tally.scores(task));
     losses.chain(scores.map(|score| (score.name, score.value))).collect()
 }

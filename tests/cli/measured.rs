@@ -2,9 +2,9 @@
 
 use crate::support;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use support::{Lab, column, essence, record, rows, tiny, val_csv, without};
 
 const SETS: [&str; 4] = [
@@ -390,4 +390,41 @@ fn tokens_of_an_evaluation_do_not_depend_on_the_batch() {
         let key = set.split('=').next().expect("a key");
         lab.run(["--resume", run, "--set", set]).expect(2).says(&["cannot change", key]);
     }
+}
+
+#[test]
+fn losses_of_short_files_under_rows_of_other_lengths_are_of_other_tokens() {
+    let lab = lab();
+    (0..80).for_each(|i| {
+        drop(lab.write(&format!("short/{i:02}.txt"), format!("it was number {i:02} that was sung")))
+    });
+    let set = |val: &str| format!("data.val={{ main = [\"v.txt\"], more = [\"{val}\"] }}");
+    let train = |runs: &str, sets: &[&str]| {
+        ["model.block_size=8", "model.block_size=16"].map(|length| {
+            let common = ["data.tokenizer=bytes", "data.train=a.txt", "eval.tokens=320", length];
+            lab.train_in(runs, &[&common, sets].concat())
+        })
+    };
+    let by_row = |runs: &[PathBuf; 2]| runs.each_ref().map(|run| record(run)["by_row"].clone());
+    let compared = |runs: &str, metric: &str| {
+        let said = lab.run(["compare", runs, "--metrics", metric, "--by", metric]).expect(0).stdout.clone();
+        said.contains(&format!("{metric} was measured on different data (evaluated tokens"))
+    };
+    // one file has all its tokens in rows, but for the last ones
+    assert_eq!(by_row(&train("long", &["data.val=v.txt"])), [const { Value::Null }; 2]);
+    assert!(!compared("long", "val_loss"));
+    let short = train("short", &["data.val=short/*.txt"]);
+    assert_eq!(by_row(&short), [json!(["val_loss"]), json!(["val_loss"])]);
+    assert!(compared("short", "val_loss") && compared("short", "best_val_loss"));
+    // and what is measured later goes with a run's own rows
+    for run in short.map(|run| run.display().to_string()) {
+        lab.run(["eval", &run, "--save"]).expect(0);
+        let alone = lab.run(["compare", &run, "--metrics", "val_loss"]);
+        assert!(!alone.expect(0).stdout.contains("different data"), "{}", alone.stdout);
+    }
+    assert!(compared("short", "val_loss"));
+    // set by set
+    let sets = train("sets", &[&set("short/*.txt"), "data.val_main=main"]);
+    assert_eq!(by_row(&sets), [json!(["val_loss_more"]), json!(["val_loss_more"])]);
+    assert!(compared("sets", "val_loss_more") && !compared("sets", "val_loss"));
 }
