@@ -158,8 +158,11 @@ impl Basis {
                 None => Self::of_validation(run, &metric.column),
             },
             _ if metric.unit == Unit::Loss => {
-                let training = (TRAIN, meant(run, TRAIN));
-                Self { facts: vec![training, tokenizer(run)], ..Self::default() }
+                let mut facts = vec![(TRAIN, meant(run, TRAIN)), tokenizer(run)];
+                facts.extend(
+                    length_of_rows(run, &metric.column).map(|length| (ROWS, Some(length.to_string()))),
+                );
+                Self { facts, ..Self::default() }
             }
             _ => Self::default(),
         }
@@ -194,7 +197,7 @@ impl Basis {
     /// The basis of a row of `eval.csv` that stands for a column of `val.csv`, whose rows have the run's own length.
     fn into_validation(mut self, run: &Run) -> Self {
         if let [data, tokens] = &mut self.facts[..] {
-            let block_size = run.value("model.block_size").and_then(|size| size.as_u64());
+            let block_size = run.value(BLOCK_SIZE).and_then(|size| size.as_u64());
             // records of earlier versions do not say whether that length decides
             let is_old = run.facts.by_row.is_empty();
             let own = |tokens: String| match (tokens.split_once('/'), block_size) {
@@ -285,6 +288,9 @@ const TRAIN: &str = "data.train";
 const VAL: &str = "data.val";
 const MAIN: &str = "data.val_main";
 const TOKENS: &str = "evaluated tokens";
+const BLOCK_SIZE: &str = "model.block_size";
+/// What decides which tokens of short files are read.
+const ROWS: &str = "tokens of a row";
 const TOKENIZER: &str = "data.tokenizer";
 const BYTES: &str = "evaluated bytes";
 /// The step of a last value that is not of the run's end.
@@ -346,14 +352,20 @@ fn tokenizer(run: &Run) -> Fact {
 fn evaluated(run: &Run, column: &str) -> Option<String> {
     let number = |key: &str| run.value(key)?.as_u64();
     let batches = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
-    let rounded = || number("eval.tokens")?.checked_next_multiple_of(number("model.block_size")?);
+    let rounded = || number("eval.tokens")?.checked_next_multiple_of(number(BLOCK_SIZE)?);
     let asked = || rounded().or_else(batches);
     let other = column.strip_prefix(NAMED_SET).and_then(|set| run.facts.eval_others.get(set));
     let rows = other.copied().or(run.facts.eval_rows);
-    let known = || rows?.checked_mul(number("model.block_size")?);
+    let known = || rows?.checked_mul(number(BLOCK_SIZE)?);
     let tokens = known().or_else(asked)?;
-    match number("model.block_size").filter(|_| run.facts.by_row.iter().any(|loss| loss == column)) {
+    match length_of_rows(run, column) {
         Some(length) => Some(format!("{tokens}/{length}")),
         None => Some(tokens.to_string()),
     }
+}
+
+/// The tokens of a row, where they decide which tokens a loss is of.
+fn length_of_rows(run: &Run, column: &str) -> Option<u64> {
+    let is_by_row = run.facts.by_row.iter().any(|loss| loss == column);
+    run.value(BLOCK_SIZE).filter(|_| is_by_row)?.as_u64()
 }

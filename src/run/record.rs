@@ -174,8 +174,8 @@ pub struct RunRecord {
     /// Whether some of its validation data are among its training data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trains_on_validation: bool,
-    /// The losses of its evaluations that are of other tokens where rows have another length, as with short files: the
-    /// names of their columns.
+    /// The losses that are of other tokens where rows have another length, as with short files: the names of their
+    /// columns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_row: Vec<String>,
     /// The beginnings of the digests of the files of its training data, sorted; empty in records of earlier versions.

@@ -124,12 +124,15 @@ pub(super) fn columns(data: &Data) -> Vec<String> {
     sets.chain(data.tasks.columns()).collect()
 }
 
-/// The losses of a run that are of other tokens where rows have another length, by the names of their columns.
+/// The losses of a run that are of other tokens where rows have another length, by the names of their columns, that of
+/// training among them.
 pub(super) fn by_row(data: &Data, plan: &Plan) -> Vec<String> {
     let rows = iter::once(plan.eval_rows).chain(plan.eval_others.iter().copied());
     let block_size = plan.sizes.block_size();
     let is_by_row = |(set, rows): (&Dataset, usize)| is_by_row(set, rows as u64 * block_size, block_size);
-    let mut columns = Vec::new();
+    let in_rows = data.train.rows() * block_size;
+    let of_train = is_much(data.train.tokens() - in_rows, in_rows).then(|| "loss".to_owned());
+    let mut columns = Vec::from_iter(of_train);
     for (place, ((name, set), rows)) in data.validation().zip(rows).enumerate() {
         if is_by_row((set, rows)) {
             columns.extend((place == 0).then(|| "val_loss".to_owned()));

@@ -423,6 +423,13 @@ fn losses_of_short_files_under_rows_of_other_lengths_are_of_other_tokens() {
         assert!(!alone.expect(0).stdout.contains("different data"), "{}", alone.stdout);
     }
     assert!(compared("short", "val_loss"));
+    // as the rows that are trained on are
+    let trained = train("trained", &["data.train=short/*.txt", "data.val=v.txt"]);
+    assert_eq!(by_row(&trained), [json!(["loss"]), json!(["loss"])]);
+    let said = lab.run(["compare", "trained", "--metrics", "loss,val_loss", "--by", "loss"]);
+    said.expect(0);
+    assert!(said.stdout.contains("loss was measured on different data (tokens of a row"), "{}", said.stdout);
+    assert!(!compared("trained", "val_loss"));
     // set by set
     let sets = train("sets", &[&set("short/*.txt"), "data.val_main=main"]);
     assert_eq!(by_row(&sets), [json!(["val_loss_more"]), json!(["val_loss_more"])]);
