@@ -4,17 +4,33 @@
 
 use super::OFlags;
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long this process waits, all files together: of hundreds of files, each may have a lease.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Of the time in which it does not wait, the part by which it may wait again.
+const REGAINED: u32 = 10;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Attempts that have been waited for.
-static WAITED: AtomicU64 = AtomicU64::new(0);
+/// How long this process has waited, less what it has regained, and when that was noted.
+static WAITED: Mutex<Option<(Duration, Instant)>> = Mutex::new(None);
+
+/// Notes that a thread waits for a moment, in which others may wait as well. Whether there is patience left.
+fn may_wait() -> bool {
+    let mut waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    let (before, noted) = waited.unwrap_or((Duration::ZERO, now));
+    let since = now - noted;
+    let spent = before.saturating_sub(since / REGAINED);
+    if spent >= PATIENCE {
+        return false;
+    }
+    *waited = Some((spent + since.min(2 * PAUSE), now));
+    true
+}
 
 /// Opens with these flags, without waiting for the other end of a pipe, and no longer than [`PATIENCE`] until a lease
 /// on a regular file is given back.
@@ -31,7 +47,7 @@ pub(super) fn opened<T>(
             Err(error) if error.kind() == ErrorKind::WouldBlock && is_file() => {}
             opened => return opened,
         }
-        if PAUSE * WAITED.fetch_add(1, Ordering::Relaxed) as u32 >= PATIENCE {
+        if !may_wait() {
             let problem = "a process of its owner holds a lease on it and does not give it back";
             return Err(io::Error::new(ErrorKind::WouldBlock, problem));
         }

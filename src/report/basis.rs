@@ -40,6 +40,10 @@ pub struct Basis {
     simd: Option<String>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
     of_all_sets: Option<Vec<Fact>>,
+    /// The facts without the tokens of a row, which earlier versions did not put on record.
+    without_rows: Option<Vec<Fact>>,
+    /// Whether the record is of such a version.
+    is_of_earlier: bool,
     when: When,
     /// Whether the run trains still: its values are of no end.
     is_open: bool,
@@ -84,6 +88,9 @@ impl Basis {
             basis.facts.push((BEGUN, Some(run.facts.steps_before().to_string())));
         }
         basis.peak = run.facts.peak_flops.filter(|_| is_of_peak(metric));
+        basis.is_of_earlier = run.facts.by_row.is_none();
+        let is_by_row = metric.log != dir::EVAL_CSV && length_of_rows(run, &metric.column).is_some();
+        basis.without_rows = is_by_row.then(|| settle::without_rows(&basis.facts));
         if run.status != RunStatus::Finished {
             return Self { is_open: true, ..basis };
         }
@@ -199,7 +206,7 @@ impl Basis {
         if let [data, tokens] = &mut self.facts[..] {
             let block_size = run.value(BLOCK_SIZE).and_then(|size| size.as_u64());
             // records of earlier versions do not say whether that length decides
-            let is_old = run.facts.by_row.is_empty();
+            let is_old = run.facts.by_row.is_none();
             let own = |tokens: String| match (tokens.split_once('/'), block_size) {
                 (Some((count, length)), Some(own)) if is_old && length == own.to_string() => count.to_owned(),
                 _ => tokens,
@@ -366,6 +373,6 @@ fn evaluated(run: &Run, column: &str) -> Option<String> {
 
 /// The tokens of a row, where they decide which tokens a loss is of.
 fn length_of_rows(run: &Run, column: &str) -> Option<u64> {
-    let is_by_row = run.facts.by_row.iter().any(|loss| loss == column);
+    let is_by_row = run.facts.by_row.iter().flatten().any(|loss| loss == column);
     run.value(BLOCK_SIZE).filter(|_| is_by_row)?.as_u64()
 }

@@ -97,8 +97,9 @@ pub struct Facts {
     pub eval_rows: Option<u64>,
     /// Rows of one evaluation of each set of validation data but the one that decides what is best, by its name.
     pub eval_others: BTreeMap<String, u64>,
-    /// The losses that are of other tokens where rows have another length, by the names of their columns.
-    pub by_row: Vec<String>,
+    /// The losses that are of other tokens where rows have another length, by the names of their columns. Records of
+    /// earlier versions do not say.
+    pub by_row: Option<Vec<String>>,
     /// The step of the checkpoint with the lowest validation loss, where it is kept.
     pub best_step: Option<u64>,
     /// Size and digest of the logs that it finished with; empty for a run that has not, and in the records of earlier
@@ -156,7 +157,7 @@ impl From<RunRecord> for Facts {
             digests: record.digests,
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
             eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
-            by_row: record.by_row,
+            by_row: (!record.train_files.is_empty()).then_some(record.by_row),
             best_step: record.best_checkpoint.map(|best| best.step),
             evaluated_before: record.evaluated_before,
             parent: record.parent,

@@ -124,8 +124,8 @@ fn told(error: io::Error) -> io::Error {
         return error;
     }
     let problem = format!(
-        "its file system has no locks ({error}): mount it with them, as Lustre with `-o flock`, or name a directory of \
-         another one with --runs-dir"
+        "its file system gives no locks ({error}): mount it with them, as Lustre with `-o flock`, or name a directory \
+         of another one with --runs-dir"
     );
     io::Error::new(error.kind(), problem)
 }

@@ -178,7 +178,8 @@ pub struct RunRecord {
     /// columns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_row: Vec<String>,
-    /// The beginnings of the digests of the files of its training data, sorted; empty in records of earlier versions.
+    /// The beginnings of the digests of the files of its training data, sorted; empty where they are too many, and in
+    /// records of earlier versions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train_files: Vec<String>,
     /// When the directory was made.

@@ -277,7 +277,7 @@ fn has_seen(source: &Source, set: &Dataset) -> bool {
     if let Some(files) = record.map(|record| record.train_files).filter(|files| !files.is_empty()) {
         return measured::digests_of_files(set).iter().any(|file| files.contains(file));
     }
-    // a run of an earlier version says where they were
+    // a run of an earlier version, or of very many files, says where they were
     let recipe = source.run().map(|run| load(&run.join(dir::RECIPE), &Overrides::default()));
     let train = recipe.and_then(Result::ok).map(|resolved| data::files(&resolved.recipe.data.train));
     let real = |path: &Path| path.canonicalize().ok();

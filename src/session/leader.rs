@@ -325,7 +325,7 @@ impl Job<'_> {
         record.trains_on_validation = !self.data.shards().shared().is_empty();
         record.trained_before = self.data.trained_before(&self.trained_before);
         record.by_row = measured::by_row(self.data, &self.plan);
-        record.train_files = measured::digests_of_files(&self.data.train);
+        record.train_files = measured::files_on_record(&self.data.train);
         record.started.get_or_insert_with(facts::now);
         record.ended = None;
         record.total_steps = self.plan.steps;

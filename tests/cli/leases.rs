@@ -1,5 +1,7 @@
 //! Leases on files of a run, which hold up those who open them: file servers give them back, and others need not.
 
+#![cfg(target_os = "linux")]
+
 use crate::support;
 
 use std::fs::File;

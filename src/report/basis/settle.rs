@@ -1,6 +1,6 @@
 //! Bases are of single runs. What is on record of several decides which of them allow a comparison.
 
-use super::{Basis, Fact, MACHINE, MAIN, PEAK, When};
+use super::{Basis, Fact, MACHINE, MAIN, PEAK, ROWS, TOKENS, When};
 use std::collections::{HashMap, HashSet};
 
 impl Basis {
@@ -22,6 +22,14 @@ impl Basis {
                 basis.facts = of_all;
             }
         }
+        let earlier: HashSet<Vec<Fact>> =
+            bases.iter().filter(|basis| basis.is_of_earlier).map(|basis| basis.facts.clone()).collect();
+        for basis in &mut bases {
+            basis.is_of_earlier = false;
+            if let Some(without) = basis.without_rows.take().filter(|without| earlier.contains(without)) {
+                basis.facts = without;
+            }
+        }
         let with = |when: When| {
             let of = bases.iter().filter(|basis| basis.when == when && !basis.is_open);
             of.map(|basis| basis.facts.clone()).collect::<HashSet<_>>()
@@ -36,6 +44,15 @@ impl Basis {
         }
         bases
     }
+}
+
+/// Facts without the tokens of a row.
+pub(super) fn without_rows(facts: &[Fact]) -> Vec<Fact> {
+    let plain = |(name, said): &Fact| match said.as_deref().and_then(|said| said.split_once('/')) {
+        Some((tokens, _)) if *name == TOKENS => (*name, Some(tokens.to_owned())),
+        _ => (*name, said.clone()),
+    };
+    facts.iter().filter(|(name, _)| *name != ROWS).map(plain).collect()
 }
 
 /// Peak rates that differ by less than this, relatively, are one: each is measured.
