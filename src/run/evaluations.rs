@@ -26,9 +26,9 @@ pub const COLUMNS: &[(&str, &str)] = &[
     (
         MEASURED,
         "What the numbers are of, separated by semicolons: `val_loss=DIGEST:TOKENS`, so for a named set, \
-         `bits_per_byte=DIGEST:whole` (or the number of bytes, where it is of a part), and `TASK=DIGEST` of a task's \
-         examples; the first 16 digits of blake3 digests. `/` and the tokens of a row follow where so many tokens of \
-         short files are in no row that its length decides which are.",
+         `bits_per_byte=DIGEST:whole` (or the number of bytes, where it is of a part, or more than one token in twenty \
+         is in no row), and `TASK=DIGEST` of a task's examples; the first 16 digits of blake3 digests. `/` and the \
+         tokens of a row follow where so many tokens of short files are in no row that its length decides which are.",
     ),
 ];
 
