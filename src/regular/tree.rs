@@ -98,8 +98,8 @@ impl OpenDir {
     }
 
     /// Removes a directory from which all was deleted, and in which this process had `lock` open. File servers keep
-    /// what is open under another name in the directory, as NFS does with `.nfs…`, so it is closed where the directory
-    /// would stay. What another process has made there by then does stay.
+    /// what is open under another name in the directory, as NFS does with `.nfs…`, so it is closed where the
+    /// directory would stay. What another process has made there by then does stay.
     ///
     /// # Errors
     /// The system's.
