@@ -70,8 +70,17 @@ pub(super) fn index_of(path: &Path) -> PathBuf {
 /// anything of the tokens, and says nothing.
 pub(super) fn put_beside(path: &Path) -> Option<PathBuf> {
     let at = index_of(path);
-    let is_index = || map(&at).is_ok_and(|(_, map)| map.starts_with(MAGIC));
-    (at.is_file() && is_put_beside(&at, path) && is_index()).then_some(at)
+    let is_index = || matches!(mapped(&at), Ok(Some(_)));
+    (is_put_beside(&at, path) && is_index()).then_some(at)
+}
+
+/// The file at this place, if it is an index of Megatron-LM.
+fn mapped(at: &Path) -> Result<Option<Mmap>, DataError> {
+    if !at.is_file() {
+        return Ok(None);
+    }
+    let (_, map) = map(at)?;
+    Ok(Some(map).filter(|map| map.starts_with(MAGIC)))
 }
 
 /// The index beside `path`, a file of `bytes` bytes; `None` if there is none of Megatron-LM, or one that another user
@@ -81,13 +90,10 @@ pub(super) fn put_beside(path: &Path) -> Option<PathBuf> {
 /// The index is damaged, belongs to another file or has tokens that cannot be read as one stream.
 pub(super) fn index(path: &Path, bytes: usize) -> Result<Option<Index>, DataError> {
     let at = index_of(path);
-    if !at.is_file() || is_put_beside(&at, path) {
+    if is_put_beside(&at, path) {
         return Ok(None);
     }
-    let (_, map) = map(&at)?;
-    if !map.starts_with(MAGIC) {
-        return Ok(None);
-    }
+    let Some(map) = mapped(&at)? else { return Ok(None) };
     let fault = |what: String| DataError::Megatron { path: path.into(), index: at.clone(), what };
     let header = parse(&map, bytes).map_err(fault)?;
     Ok(Some(Index { map, header }))

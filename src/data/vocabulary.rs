@@ -62,11 +62,14 @@ pub struct Unlisted {
 pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
     let mut cards: HashMap<PathBuf, Option<Card>> = HashMap::new();
     let mut found: Option<Unlisted> = None;
+    let mut add = |first: PathBuf, card: PathBuf, is_put_beside: bool| {
+        found.get_or_insert(Unlisted { first, files: 0, card, is_put_beside }).files += 1;
+    };
     for path in
         files(specs).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "bin"))
     {
         if let Some(card) = megatron::put_beside(&path) {
-            found.get_or_insert(Unlisted { first: path, files: 0, card, is_put_beside: true }).files += 1;
+            add(path, card, true);
             continue;
         }
         let dir = unfinished::dir_of(&path);
@@ -76,15 +79,14 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let list = dir.join(weights::META);
         if cards[dir].is_none() && list.is_file() && regular::is_put_beside(&list, &path) && is_bare(&path) {
-            let of_list = Unlisted { first: path, files: 0, card: list, is_put_beside: true };
-            found.get_or_insert(of_list).files += 1;
+            add(path, list, true);
             continue;
         }
         let Some(lists) = cards[dir].as_ref().map(|card| card.lists(&name)) else { continue };
         let card = dir.join(CARD);
         let is_put_beside = regular::is_put_beside(&card, &path);
         if !lists || is_put_beside {
-            found.get_or_insert(Unlisted { first: path, files: 0, card, is_put_beside }).files += 1;
+            add(path, card, is_put_beside);
         }
     }
     found

@@ -2,7 +2,6 @@
 
 use super::{OFlags, OpenDir, temporary_name};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, ErrorKind};
 
 /// How many directories are held open at a time.
@@ -33,7 +32,7 @@ impl OpenDir {
         gone(match self.inside(name) {
             Err(error) if is_no_directory(&error) => self.remove_file(name),
             Err(error) => Err(error),
-            Ok(top) => self.remove_whole(name, Deletion { top, last, before_each }),
+            Ok(top) => Deletion { top, last, before_each }.run().and_then(|()| self.remove_dir(name)),
         })
     }
 
@@ -76,20 +75,21 @@ impl OpenDir {
     }
 
     /// [`remove_tree`](Self::remove_tree) of a directory that is held open, if it still has this name: what somebody
-    /// has put in its place stays. The file of its lock is deleted last.
+    /// has put in its place stays. The entry named `last` is the file of the lock, which `lock` holds.
     ///
     /// # Errors
-    /// The system's.
-    pub fn remove_held(&self, name: impl AsRef<OsStr>, held: &Self, lock: (&str, File)) -> io::Result<()> {
-        let (name, (last, lock)) = (name.as_ref(), lock);
+    /// The system's, and those of `before_each`.
+    pub fn remove_held(
+        &self,
+        name: impl AsRef<OsStr>,
+        held: &Self,
+        before_each: &dyn Fn() -> io::Result<()>,
+        (last, lock): (&str, impl Sized),
+    ) -> io::Result<()> {
+        let name = name.as_ref();
         gone(match self.inside(name) {
             Ok(top) if top.is(held)? => {
-                match self.remove_whole(name, Deletion { top, last, before_each: &|| Ok(()) }) {
-                    Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-                        self.remove_emptied(name, lock)
-                    }
-                    removed => removed,
-                }
+                Deletion { top, last, before_each }.run().and_then(|()| self.remove_emptied(name, lock))
             }
             Ok(_) => Ok(()),
             Err(error) if is_no_directory(&error) => Ok(()),
@@ -112,15 +112,16 @@ impl OpenDir {
             removed => removed,
         }
     }
-
-    fn remove_whole(&self, name: &OsStr, deletion: Deletion) -> io::Result<()> {
-        // what lay too deep lies in the top then, and is deleted from there
-        while deletion.empty(&deletion.top, 1)? {}
-        self.remove_dir(name)
-    }
 }
 
 impl Deletion<'_> {
+    /// Deletes all that is in the top.
+    fn run(&self) -> io::Result<()> {
+        // what lay too deep lies in the top then, and is deleted from there
+        while self.empty(&self.top, 1)? {}
+        Ok(())
+    }
+
     /// Deletes what is in a directory. What lies deeper than [`MOST_LEVELS`] is moved to the top: returns whether
     /// anything was.
     fn empty(&self, dir: &OpenDir, level: usize) -> io::Result<bool> {

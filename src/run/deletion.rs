@@ -50,7 +50,12 @@ pub fn hide(dir: &OpenDir, name: &OsStr, scope: &str) -> io::Result<OsString> {
 /// Fault point: `mid_delete` (before each file of a directory).
 pub fn delete(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -> io::Result<()> {
     // a run is known by its lock to the end
-    dir.remove_tree(name, lock::FILE, &|| fault::point(scope, "mid_delete"))
+    dir.remove_tree(name, lock::FILE, &mid_delete(scope))
+}
+
+/// What happens before each entry of a directory is deleted.
+fn mid_delete(scope: &str) -> impl Fn() -> io::Result<()> {
+    move || fault::point(scope, "mid_delete")
 }
 
 /// Checks that a directory may be removed as a run: this program has made it as one, and no other lies below it.
@@ -69,6 +74,8 @@ pub fn check_removable(run: &Path) -> Result<(), RunError> {
 /// no process starts to train it. [`check_removable`] was asked before: a lock is there once a run is open. Links of
 /// other users are followed on the way to `trusted` alone.
 ///
+/// Fault points: `before_delete`, `mid_delete` (before each entry of a directory).
+///
 /// Errors: [`RunError::HoldsAnother`], [`RunError::Locked`] as there;
 /// [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
 /// [`RunError::Io`].
@@ -81,15 +88,13 @@ pub fn remove_run(run: RunDir, trusted: &Path) -> Result<(), RunError> {
     let name = real.file_name().unwrap_or_default();
     let above = OpenDir::open(parent(&real)).context("delete", path)?;
     let doomed = hide(&above, name, "remove").context("delete", path)?;
-    if !above.inside(&doomed).and_then(|found| found.is(run.open_dir())).unwrap_or(false) {
+    let found = above.inside(&doomed);
+    let Some(found) = found.ok().filter(|found| found.is(run.open_dir()).unwrap_or(false)) else {
         above.rename(&doomed, name).context("restore", path)?;
         return Err(RunError::Gone { path: path.to_owned() });
-    }
-    let link = link.map(Path::to_owned);
-    let deleted = match delete(&above, &doomed, "remove") {
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => above.remove_emptied(&doomed, run),
-        deleted => deleted,
     };
+    let link = link.map(Path::to_owned);
+    let deleted = above.remove_held(&doomed, &found, &mid_delete("remove"), (lock::FILE, run));
     // which has another name by now, and may be gone in part
     deleted.context("delete the rest of", &above.join(&doomed))?;
     let Some(link) = link.as_deref() else { return Ok(()) };

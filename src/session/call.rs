@@ -17,10 +17,10 @@ use crate::run::{RunRecord, seal};
 use crate::train::Stop;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// What all recipes of one call share.
+/// What all recipes of one call share, and how many this process has turned to before.
+#[derive(Clone)]
 pub struct Call<'a> {
     pub(super) audience: &'a dyn Audience,
     pub(super) requests: &'a Requests,
@@ -33,7 +33,7 @@ pub struct Call<'a> {
     /// The other ranks, if a launcher started them.
     pub(super) joined: Option<Arc<dyn Comm>>,
     /// How many recipes this process has turned to before the one that it trains.
-    pub(super) recipes_before: AtomicU64,
+    pub(super) recipes_before: u64,
 }
 
 impl<'a> Call<'a> {
@@ -47,7 +47,7 @@ impl<'a> Call<'a> {
             dry: false,
             cache: Cache::default(),
             joined: None,
-            recipes_before: AtomicU64::new(0),
+            recipes_before: 0,
         }
     }
 

@@ -30,7 +30,6 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -188,7 +187,7 @@ impl Job<'_> {
             threads: Some(self.plan.threads),
             peak_flops: Some(peak.flops),
             simd: record.simd.clone(),
-            recipes_before: self.call.recipes_before.load(Ordering::Relaxed),
+            recipes_before: self.call.recipes_before,
             ..RecordedSession::default()
         });
         record.peak = Some(peak);

@@ -129,12 +129,11 @@ pub(super) fn columns(data: &Data) -> Vec<String> {
 pub(super) fn by_row(data: &Data, plan: &Plan) -> Vec<String> {
     let rows = iter::once(plan.eval_rows).chain(plan.eval_others.iter().copied());
     let block_size = plan.sizes.block_size();
-    let is_by_row = |(set, rows): (&Dataset, usize)| is_by_row(set, rows as u64 * block_size, block_size);
     let in_rows = data.train.rows() * block_size;
     let of_train = is_much(data.train.tokens() - in_rows, in_rows).then(|| "loss".to_owned());
     let mut columns = Vec::from_iter(of_train);
     for (place, ((name, set), rows)) in data.validation().zip(rows).enumerate() {
-        if is_by_row((set, rows)) {
+        if is_by_row(set, rows as u64 * block_size, block_size) {
             columns.extend((place == 0).then(|| "val_loss".to_owned()));
             columns.extend(name.map(|name| format!("{NAMED_SET}{name}")));
         }

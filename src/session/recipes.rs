@@ -20,7 +20,6 @@ use crate::weights::checkpoint_name;
 use crate::wording::count;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 impl Call<'_> {
     /// Trains the recipes in order. All are read and checked before the first one starts; one that fails does not keep
@@ -63,7 +62,7 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
     let mut ending = Ending::Finished;
     let several = resolved.len() > 1;
     for (i, resolved) in resolved.iter().enumerate() {
-        call.recipes_before.store(i as u64, Ordering::Relaxed);
+        let call = &Call { recipes_before: i as u64, ..call.clone() };
         if several {
             // what the runs before took is none of this one's
             forget_peak_resident_bytes();

@@ -345,7 +345,7 @@ impl Workplace {
 
     /// Removes everything but the result.
     pub(super) fn finish(self) {
-        let _ = self.dir.remove_held(PREPARE, &self.inside, (LOCK, self.lock));
+        let _ = self.dir.remove_held(PREPARE, &self.inside, &|| Ok(()), (LOCK, self.lock));
     }
 
     /// Removes every trace of a preparation that has made nothing, with the shards of these names.
@@ -353,7 +353,7 @@ impl Workplace {
         for shard in shards {
             let _ = self.dir.remove_file(shard);
         }
-        let _ = self.dir.remove_held(PREPARE, &self.inside, (LOCK, self.lock));
+        let _ = self.dir.remove_held(PREPARE, &self.inside, &|| Ok(()), (LOCK, self.lock));
         if self.is_new {
             // not empty where somebody else has put something there
             let _ = fs::remove_dir(self.dir.path());
