@@ -139,16 +139,21 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     pub(super) fn push(&mut self, problem: Problem) {
-        if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(problem);
-        } else {
-            self.omitted += 1;
+        match self.is_full() {
+            false => self.problems.push(problem),
+            true => self.omitted += 1,
         }
+    }
+
+    /// True once no more problems are described.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.problems.len() >= MAX_PROBLEMS
     }
 
     /// Counts a problem without describing it once the list is full; false while there is room.
     pub(super) fn omits_another(&mut self) -> bool {
-        let is_full = self.problems.len() >= MAX_PROBLEMS;
+        let is_full = self.is_full();
         self.omitted += usize::from(is_full);
         is_full
     }

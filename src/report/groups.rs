@@ -228,7 +228,9 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
         let Some(&best) = known.first() else { continue };
         // of a single seed there is no test
         let tested = known.iter().find(|(_, spread)| spread.sd.is_some()).copied();
-        let before = verdicts.len();
+        let sds = known.iter().filter_map(|(_, spread)| spread.sd);
+        // groups between which there is noise to hold a difference against
+        pairs += pairs_of(sds.clone().count()) - pairs_of(sds.filter(|sd| *sd == 0.0).count());
         verdicts.extend(known[1..].iter().map(|&(other, second)| {
             let of_several = tested.filter(|(tested, _)| *tested != other && second.sd.is_some());
             let (best, first) = of_several.unwrap_or(best);
@@ -244,8 +246,6 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
                 seeds_needed: None,
             }
         }));
-        let tested = verdicts[before..].iter().filter(|verdict| verdict.test.is_some()).count();
-        pairs += tested * (tested + 1) / 2;
     }
     let p: Vec<f64> = verdicts.iter().filter_map(|verdict| Some(verdict.test?.p)).collect();
     let (mut adjusted, level) = (holm(&p, pairs).into_iter(), ALPHA / pairs.max(1) as f64);
@@ -262,6 +262,10 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
         }
     }
     verdicts
+}
+
+fn pairs_of(groups: usize) -> usize {
+    groups * groups.saturating_sub(1) / 2
 }
 
 /// A verdict in a sentence or two, without a final newline.

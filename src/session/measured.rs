@@ -7,7 +7,7 @@ use crate::data::{DataError, Dataset, Tokenizer};
 use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::plan::Plan;
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
-use crate::regular;
+use crate::regular::{Looked, Matches, matching_within};
 use crate::run::RunRecord;
 use crate::run::columns::NAMED_SET;
 use crate::run::record::{digest_of_set, digest_of_task, is_of_task};
@@ -24,6 +24,9 @@ const TASKS: &str = "eval.tasks";
 /// What HellaSwag's scores begin with.
 const NAME: &str = "hellaswag";
 
+/// What is wrong with a file or a pattern, and what to do.
+type Fault = (String, Vec<String>);
+
 /// The tasks that a recipe's evaluations score.
 #[derive(Debug, Default)]
 pub struct Tasks {
@@ -37,7 +40,8 @@ impl Tasks {
     /// Reads the files that a recipe names, for a model with these limits.
     ///
     /// # Errors
-    /// Every file that is not there and must be, or holds no task; and two tasks of one name.
+    /// Every file that is not there and must be, or holds no task; two tasks of one name; and a pattern that is
+    /// malformed, or leads past too many names or to a directory that cannot be read.
     pub fn open(resolved: &Resolved, tokenizer: &Tokenizer, limits: Limits) -> Result<Self, Diagnostics> {
         let recipe = &resolved.recipe;
         let EvalConfig { every, hellaswag, tasks, missing, .. } = &recipe.eval;
@@ -45,26 +49,34 @@ impl Tasks {
         if *every == 0 || recipe.data.val.is_empty() && recipe.data.val_fraction.is_none() {
             return Ok(all);
         }
-        let first = hellaswag.iter().map(|path| (HELLASWAG, NAME.to_owned(), path.clone()));
-        let others = tasks.iter().flat_map(|entry| expanded(entry));
-        let others = others.map(|path| (TASKS, task_name(&path), path));
         let mut problems = Diagnostics::default();
+        let complain = |problems: &mut Diagnostics, key, (message, help): Fault| {
+            problems.append(resolved.complain_at_length(key, &format!("{key}: {message}"), help));
+        };
+        let first = hellaswag.iter().map(|path| (HELLASWAG, NAME.to_owned(), path.clone()));
+        let others = expanded(tasks).unwrap_or_else(|fault| {
+            complain(&mut problems, TASKS, fault);
+            Vec::new()
+        });
+        let others = others.into_iter().map(|path| (TASKS, task_name(&path), path));
         for (key, name, path) in first.chain(others) {
+            if problems.is_full() {
+                // a pattern may match any number of files that are no tasks
+                break;
+            }
             if !path.exists() && *missing == Missing::Skip {
                 all.skipped.push((key, path));
                 continue;
             }
             match all.load(key, &name, &path, tokenizer, limits) {
                 Ok(task) => all.found.push(task),
-                Err((message, help)) => {
-                    problems.append(resolved.complain_at_length(key, &format!("{key}: {message}"), help));
-                }
+                Err(fault) => complain(&mut problems, key, fault),
             }
         }
         if problems.is_empty() { Ok(all) } else { Err(problems) }
     }
 
-    /// The task of a file. Errors: what is wrong with it, and what to do.
+    /// The task of a file.
     fn load(
         &self,
         key: &str,
@@ -72,7 +84,7 @@ impl Tasks {
         path: &Path,
         tokenizer: &Tokenizer,
         Limits { block_size, vocab_size }: Limits,
-    ) -> Result<Task, (String, Vec<String>)> {
+    ) -> Result<Task, Fault> {
         let shown = inputs::relative(&path.display().to_string());
         if !path.exists() {
             let help = missing::help(&DataError::Missing { path: path.to_owned() });
@@ -108,14 +120,27 @@ impl Tasks {
     }
 }
 
-/// The files of an entry of `eval.tasks`: those that a pattern matches, in order, or the one that it names.
-fn expanded(entry: &str) -> Vec<PathBuf> {
-    let literal = PathBuf::from(entry);
-    let matched = || regular::matching(entry).map(|found| found.paths).unwrap_or_default();
-    match matched() {
-        files if !literal.exists() && !files.is_empty() => files,
-        _ => vec![literal],
+/// The files of the entries of `eval.tasks`: those that a pattern matches, in order, or the one that an entry names.
+fn expanded(entries: &[String]) -> Result<Vec<PathBuf>, Fault> {
+    let mut looked = Looked::default();
+    let mut files = Vec::new();
+    for entry in entries {
+        if Path::new(entry).exists() {
+            files.push(PathBuf::from(entry));
+            continue;
+        }
+        let Matches { paths, unreadable } = matching_within(entry, &mut looked)
+            .map_err(|refused| (format!("`{entry}`: {}", refused.reason()), Vec::new()))?;
+        if let Some((path, error)) = unreadable {
+            return Err((format!("`{entry}`: could not read `{}`: {error}", path.display()), Vec::new()));
+        }
+        match paths.is_empty() {
+            // which is said to be missing, or skipped
+            true => files.push(PathBuf::from(entry)),
+            false => files.extend(paths),
+        }
     }
+    Ok(files)
 }
 
 /// The names of the columns that the evaluations of a run fill behind `val_loss`.

@@ -363,6 +363,17 @@ fn mistakes_are_named_with_their_keys() {
         let ended = lab.run(tiny("refused", &more));
         ended.expect(2).says(words);
     }
+    // patterns that would look at the same names without end
+    (0..200).for_each(|i| drop(lab.write(&format!("many/{i:03}.jsonl"), "{}")));
+    let patterns = vec!["\"many/*\""; 20_000].join(", ");
+    lab.write("many.toml", format!("extends = [\"tiny.toml\"]\neval.every = 4\neval.tasks = [{patterns}]"));
+    let args = ["many.toml", "--runs-dir", "refused"];
+    lab.run(args).expect(2).says(&["eval.tasks", "many/*", "too many names"]);
+    // and files that are none of them
+    let more = [tasks, &["eval.tasks=many/*"]].concat();
+    lab.run(tiny("refused", &more)).expect(2).says(&["eval.tasks", "many/099.jsonl"]);
+    let more = [tasks, &["eval.tasks=[\"many/[\"]"]].concat();
+    lab.run(tiny("refused", &more)).expect(2).says(&["eval.tasks", "many/["]);
     // everything that is wrong at once
     let both = [tasks, &["eval.hellaswag=none.jsonl", "eval.tasks=page.jsonl"]].concat();
     lab.run(tiny("refused", &both)).expect(2).says(&["none.jsonl", "page.jsonl"]);

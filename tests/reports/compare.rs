@@ -139,6 +139,27 @@ fn one_of_many_tests_takes_more_seeds_than_a_single_one() {
 }
 
 #[test]
+fn groups_that_do_not_vary_are_among_the_pairs() {
+    let lab = Lab::new();
+    let groups = [[3.0; 3], [3.3; 3], [3.2, 3.25, 3.2], [3.4, 3.3, 3.5], [3.5, 3.4, 3.6]];
+    for (i, losses) in groups.iter().enumerate() {
+        for (seed, last) in (1..).zip(losses) {
+            let lr = 1e-3 * (i + 1) as f64;
+            Fake::new(&format!("fake-{i}-{seed}"), seed, lr, *last).write(&lab.path("runs"));
+        }
+    }
+    // nine pairs of which one varies at least, of ten; the best is tested in three of them
+    let found = json(&lab, &["runs"]);
+    let of = |test: &Value| test["p"].as_f64().zip(test["p_adjusted"].as_f64());
+    let mut tests: Vec<(f64, f64)> =
+        found["tests"].as_array().expect("tests").iter().filter_map(of).collect();
+    tests.sort_by(|a, b| a.0.total_cmp(&b.0));
+    assert_eq!(tests.len(), 3);
+    let (p, adjusted) = tests[0];
+    assert!((adjusted - 9.0 * p).abs() < 1e-12, "{p} {adjusted}");
+}
+
+#[test]
 fn unfinished_runs_count_only_where_they_are_aligned() {
     let lab = lab();
     let mut crashed = Fake::new("fake-14", 4, 3e-3, 9.0);
