@@ -3,6 +3,7 @@
 //! A name in a run's directory, or of weights from elsewhere, may stand for a pipe, whose reader waits, or for a device
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
+mod acl;
 mod holes;
 mod lease;
 mod links;

@@ -1,7 +1,7 @@
 //! The way to a file, gone part by part: each part is held open before it is looked at.
 
 use super::open_dir::FILE_MODE;
-use super::{is_another, refused};
+use super::{acl, is_another, refused};
 use rustix::fs::{self as unix, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -58,13 +58,29 @@ struct OthersLink {
     is_closed: bool,
 }
 
+/// What a way has led to.
+struct Reached {
+    owner: u32,
+    /// Whether all users may read the file, or enter the directory.
+    is_open: bool,
+}
+
+impl Reached {
+    fn look(at: &OwnedFd) -> io::Result<Self> {
+        let found = unix::fstat(at)?;
+        let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        // whom a group has, nobody here can tell, and it may be denied what all others have
+        let (of_all, of_group) = if is_dir { (Mode::XOTH, Mode::XGRP) } else { (Mode::ROTH, Mode::RGRP) };
+        let is_open = Mode::from_raw_mode(found.st_mode).contains(of_all | of_group)
+            && !acl::keeps_out(at, of_all).unwrap_or(false);
+        Ok(Self { owner: found.st_uid, is_open })
+    }
+}
+
 impl OthersLink {
-    /// Whether its maker may be kept out of what it has led to. Whom a group has, nobody here can tell.
-    fn is_kept_out(&self, reached: &unix::Stat) -> bool {
-        let is_dir = FileType::from_raw_mode(reached.st_mode) == FileType::Directory;
-        // a group may be denied what all others have
-        let open = if is_dir { Mode::XOTH | Mode::XGRP } else { Mode::ROTH | Mode::RGRP };
-        reached.st_uid != self.maker && !Mode::from_raw_mode(reached.st_mode).contains(open)
+    /// Whether its maker may be kept out of what it has led to.
+    fn is_kept_out(&self, reached: &Reached) -> bool {
+        reached.owner != self.maker && !reached.is_open
     }
 
     fn refused(&self, what: &str) -> io::Error {
@@ -125,7 +141,9 @@ impl Way {
             _ => return Ok(true),
         };
         self.at = next;
-        self.reach(&unix::fstat(&self.at)?)?;
+        if self.is_behind_another() {
+            self.reach(&Reached::look(&self.at)?)?;
+        }
         Ok(true)
     }
 
@@ -162,7 +180,9 @@ impl Way {
             // what was a file and now is a link is refused by the system
             let file = open(&self.at, if is_link { flags } else { unlinked })?;
             self.path.push(&last);
-            self.reach(&unix::fstat(&file)?)?;
+            if self.is_behind_another() {
+                self.reach(&Reached::look(&file)?)?;
+            }
             return Ok(file);
         }
     }
@@ -197,19 +217,24 @@ impl Way {
         }
     }
 
-    /// Looks at what the way has reached, which may be where links of other users have led.
-    fn reach(&mut self, reached: &unix::Stat) -> io::Result<()> {
+    /// Whether a link of another user was on the way.
+    fn is_behind_another(&self) -> bool {
+        !self.following.is_empty() || !self.through.is_empty()
+    }
+
+    /// Looks at what the way has reached, where links of other users have led.
+    fn reach(&mut self, reached: &Reached) -> io::Result<()> {
         if let Some(link) = self.through.iter().find(|link| link.is_kept_out(reached)) {
             return Err(link.refused(CLOSED));
         }
-        let is_own = reached.st_uid == geteuid().as_raw();
+        let is_own = reached.owner == geteuid().as_raw();
         for link in &mut self.following {
             // in a group's directory above the link, its maker has been; to one's own it may have been moved
             let counts = is_own || !link.path.starts_with(&self.path);
             link.is_closed |= counts && link.is_kept_out(reached);
         }
         while let Some(link) = self.following.pop_if(|link| link.left >= self.ahead.len()) {
-            if link.maker == reached.st_uid {
+            if link.maker == reached.owner {
                 continue;
             }
             if link.is_strict {

@@ -113,6 +113,8 @@ pub struct Facts {
     pub trained_before: Option<TrainedBefore>,
     /// Whether some of its validation data are among its training data.
     pub trains_on_validation: bool,
+    /// Those of several sets of validation data of which that is so.
+    pub trains_on_sets: Vec<String>,
     /// The evaluation that ended it before its last step.
     pub reached_target: Option<ReachedTarget>,
     /// Why it failed or diverged.
@@ -163,6 +165,7 @@ impl From<RunRecord> for Facts {
             parent: record.parent,
             trained_before: record.trained_before,
             trains_on_validation: record.trains_on_validation,
+            trains_on_sets: record.trains_on_sets,
             reached_target: record.reached_target,
             error: record.error,
             data_changed: record.data_changed,

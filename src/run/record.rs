@@ -174,6 +174,9 @@ pub struct RunRecord {
     /// Whether some of its validation data are among its training data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trains_on_validation: bool,
+    /// Those of several sets of validation data of which that is so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trains_on_sets: Vec<String>,
     /// The losses that are of other tokens where rows have another length, as with short files: the names of their
     /// columns.
     #[serde(skip_serializing_if = "Vec::is_empty")]

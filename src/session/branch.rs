@@ -2,12 +2,12 @@
 
 use super::inputs::{Data, relative};
 use super::model::other_tokens;
+use super::seen::perhaps_seen;
 use crate::model::Dims;
 use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, Branch, Diagnostics, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{CheckpointState, Reader};
 use crate::run::import;
-use crate::run::record::TrainedBefore;
 use crate::wording::count;
 use serde_json::json;
 
@@ -110,14 +110,4 @@ pub(super) fn notes(recipe: &Recipe, branch: &Branch, reader: &Reader, data: Opt
         ));
     }
     notes
-}
-
-/// Whether weights that have seen these training data may have seen the validation data among them. A lint tells of
-/// those that are known to be.
-pub(super) fn perhaps_seen(data: &Data, trained_on: &[String]) -> Option<String> {
-    (data.trained_before(trained_on) == Some(TrainedBefore::OtherData)).then(|| {
-        "the validation data may be among those that the other run was trained on: a loss on seen data says nothing \
-         about new data"
-            .to_owned()
-    })
 }

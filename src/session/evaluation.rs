@@ -7,16 +7,17 @@ pub use super::evaluated::{Evaluated, LossOn, OfRun, TaskScores, no_run};
 use super::inputs::{self, Limits};
 use super::measured;
 use super::model::{self, Model, Options, Source};
-use crate::data::{self, Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
+use super::seen::has_seen;
+use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
 use crate::engine::EngineError;
 use crate::eval::{self, Definition, EvalError, Kind, Passes, Share, Tally, Task};
 use crate::recipe::{DataConfig, Overrides, load};
 use crate::regular;
 use crate::run::checkpoint::{self, CheckpointState};
 use crate::run::named::own;
+use crate::run::record::TrainedBefore;
 use crate::run::{RunError, RunRecord, dir};
 use anyhow::Context;
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -236,7 +237,7 @@ fn open_data(
         check_tokenizer(source, request.data, tokenizer)?;
         let options = OpenOptions { block_size, vocab_size, tokenizer, cache, progress };
         let set = Dataset::open(request.data, options).context("--data")?;
-        let is_seen = has_seen(source, &set);
+        let is_seen = has_seen(source, &set, &vocabulary::origins(request.data));
         let part = part(None, set, request.data.to_vec(), (asked, None), block_size)?;
         return Ok(vec![OwnData { is_seen, ..part }]);
     }
@@ -259,30 +260,21 @@ fn open_data(
         Some(fraction) => vec![format!("the last {fraction} of data.train")],
     };
     let own = Some(recipe.eval_tokens());
-    let is_seen = RunRecord::read(run)?.is_some_and(|record| record.trains_on_validation);
+    let record = RunRecord::read(run)?.unwrap_or_default();
+    let is_only = sets.len() == 1;
+    let is_known = |name: Option<&String>| match is_only {
+        true => record.trains_on_validation || record.trained_before == Some(TrainedBefore::ValidationData),
+        false => name.is_some_and(|name| record.trains_on_sets.contains(name)),
+    };
+    // a part that is split off is of files that are trained on
+    let is_apart = recipe.data.val_fraction.is_none();
+    let origins = vocabulary::origins(&recipe.data.val);
     let parts = sets.into_iter().zip(files).zip(0..).map(|(((name, set), files), place)| {
+        let is_seen = is_known(name.as_ref()) || is_apart && has_seen(source, &set, &origins);
         let part = part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)?;
         Ok(OwnData { is_seen, ..part })
     });
     parts.collect()
-}
-
-/// Whether a model was trained on a set, or on one of its files, as far as its checkpoint and its run say.
-fn has_seen(source: &Source, set: &Dataset) -> bool {
-    let state = CheckpointState::read(source.weights()).ok();
-    if state.is_some_and(|state| state.trained_on().contains(&set.digest())) {
-        return true;
-    }
-    let record = source.run().and_then(|run| RunRecord::read(run).ok().flatten());
-    if let Some(files) = record.map(|record| record.train_files).filter(|files| !files.is_empty()) {
-        return measured::digests_of_files(set).iter().any(|file| files.contains(file));
-    }
-    // a run of an earlier version, or of very many files, says where they were
-    let recipe = source.run().map(|run| load(&run.join(dir::RECIPE), &Overrides::default()));
-    let train = recipe.and_then(Result::ok).map(|resolved| data::files(&resolved.recipe.data.train));
-    let real = |path: &Path| path.canonicalize().ok();
-    let train: HashSet<PathBuf> = train.unwrap_or_default().iter().filter_map(|path| real(path)).collect();
-    set.shards().filter_map(|info| real(info.path.as_ref()?)).any(|path| train.contains(&path))
 }
 
 /// Checks that validation data are what the run itself read when it saved the checkpoint: where they are not, what is

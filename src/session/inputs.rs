@@ -5,23 +5,18 @@ use super::begun::Begun;
 pub use super::encoded::cache;
 use super::measured::Tasks;
 pub use super::relative::relative;
+use super::seen::Origins;
 use super::start::Start;
 use super::unusable::check_vocabulary;
 pub use super::unusable::{InputError, InputErrors};
-use crate::data::vocabulary::{Origin, origin_of};
-use crate::data::{
-    self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, mixture, vocabulary,
-};
+use crate::data::{self, DataError, Dataset, OpenOptions, TokenStream, Tokenizer, mixture, vocabulary};
 use crate::eval::Task;
-use crate::plan::lints::{Shard, Shards};
 use crate::plan::{Before, DataSize, SetSize, SourceSize, TaskSize};
 use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, Resolved};
 use crate::run::RunError;
-use crate::run::record::TrainedBefore;
 use crate::train::Rows;
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Training and validation data.
 pub struct Data {
@@ -38,9 +33,9 @@ pub struct Data {
     /// Digests of both, and of the initial weights.
     pub digests: DataDigests,
     /// The digest of the training data with the part that is validated on, where that is cut off.
-    uncut: Option<String>,
-    /// What the training and the validation data were prepared from, where both are named.
-    origins: [HashMap<PathBuf, Origin>; 2],
+    pub(super) uncut: Option<String>,
+    /// What the files that are named as training and as validation data were prepared from.
+    pub(super) origins: [Origins; 2],
     /// What the run begins from.
     pub start: Start,
     /// What the tokens stand for.
@@ -248,11 +243,7 @@ impl Data {
         };
         let val_name = val_name.map(str::to_owned);
         let (start, tasks) = (Start::Random, Tasks::default());
-        let origins = match val.is_some() && config.val_fraction.is_none() {
-            true => [&config.train[..], &config.val[..]].map(vocabulary::origins),
-            // the part that is split off has no token in common with the rest
-            false => Default::default(),
-        };
+        let origins = [&config.train[..], &config.val[..]].map(vocabulary::origins);
         Ok(Self { train, origins, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
     }
 
@@ -318,53 +309,6 @@ impl Data {
                 .collect(),
             tasks: self.tasks.found.iter().map(task).collect(),
         }
-    }
-
-    /// What weights that have seen `trained_on`, digests of training data, were trained on beside those of this run.
-    pub fn trained_before(&self, trained_on: &[String]) -> Option<TrainedBefore> {
-        let is_val = |digest: &String| {
-            self.uncut.as_ref() == Some(digest) || self.validation().any(|(_, set)| set.digest() == *digest)
-        };
-        let mut others = trained_on.iter().filter(|digest| **digest != self.digests.train).peekable();
-        others.peek().filter(|_| self.val.is_some())?;
-        Some(if others.any(is_val) { TrainedBefore::ValidationData } else { TrainedBefore::OtherData })
-    }
-
-    /// What lints compare.
-    pub fn shards(&self) -> Shards {
-        let [of_train, of_val] = &self.origins;
-        let texts = |is_wanted: fn(&Origin) -> bool| -> HashSet<String> {
-            let wanted = of_train.values().filter(|origin| is_wanted(origin));
-            wanted.flat_map(|origin| origin.texts.iter().cloned()).collect()
-        };
-        let shard = |info: &ShardInfo| {
-            // generated texts of one seed begin alike, whatever their length
-            let content = match info.format {
-                Format::Builtin => info.name.split(",words").next().unwrap_or(&info.name).to_owned(),
-                _ => info.digest.to_string(),
-            };
-            let largest = info.range.and_then(|(_, largest)| usize::try_from(largest).ok());
-            let origin = info.path.as_ref().and_then(|path| origin_of(path, of_val));
-            let texts = origin.map(|origin| origin.texts.clone()).unwrap_or_default();
-            Shard { name: relative(&info.name), content, texts, largest }
-        };
-        let shards = |set: &Dataset| set.shards().map(shard).collect();
-        let mut train: Vec<Shard> = shards(&self.train);
-        let val: Vec<Shard> = self.validation().flat_map(|(_, set)| shards(set)).collect();
-        // the parts of a shard that is cut in two have no token in common
-        if let Some(cut) = self.train.are_whole().position(|is_whole| !is_whole) {
-            let is_elsewhere = |at: usize| at != cut && train[at].content == train[cut].content;
-            if !(0..train.len()).any(is_elsewhere) {
-                train[cut].content += " to the cut";
-            }
-        }
-        let val_is_seen = self.trained_before(self.start.trained_on()) == Some(TrainedBefore::ValidationData);
-        let prepared_from = texts(|origin| origin.is_all);
-        let prepared_whole = texts(|origin| origin.is_all && !origin.is_split);
-        let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);
-        let cut = cut.map(|task| (task.name.clone(), task.cut.contexts, task.examples.len())).collect();
-        let skipped = self.tasks.skipped.clone();
-        Shards { train, prepared_from, prepared_whole, val, val_is_seen, skipped, cut }
     }
 }
 

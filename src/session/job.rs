@@ -6,6 +6,7 @@ use crate::plan::predict::Prediction;
 use crate::plan::{Begun, Plan};
 use crate::recipe::{Recipe, Resolved};
 use crate::run::RunDir;
+use crate::run::checkpoint::TrainedOn;
 
 /// A run to train.
 pub(super) struct Job<'a> {
@@ -19,8 +20,8 @@ pub(super) struct Job<'a> {
     pub(super) plan: Plan,
     /// What the run goes on with, where this session was given another micro-batch; known to the leader.
     pub(super) chosen: Option<Begun>,
-    /// Digests of the training data that its first weights had seen; known to the leader.
-    pub(super) trained_before: Vec<String>,
+    /// The training data that its first weights had seen; known to the leader.
+    pub(super) trained_before: TrainedOn,
     /// How long it is expected to take, once the leader has asked.
     pub(super) prediction: Option<Prediction>,
     /// What `--set` changed of the run's own recipe, as `key=value`.
@@ -34,7 +35,7 @@ impl<'a> Job<'a> {
         (dir, hash): (RunDir, &'a str),
         plan: Plan,
     ) -> Self {
-        let trained_before = data.start.trained_on().to_vec();
+        let trained_before = data.start.trained_on();
         Self {
             call,
             resolved,

@@ -22,7 +22,7 @@ use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::recipe::{EngineKind, Resolved, changeable};
 use crate::report::own::note_values;
-use crate::run::checkpoint::{self, FileDigest};
+use crate::run::checkpoint::{self, CheckpointState, FileDigest, TrainedOn};
 use crate::run::record::{Parent, Peak, Session as RecordedSession};
 use crate::run::{RunRecord, RunStatus, cut_back, dir, facts, read_train, read_val, samples};
 use anyhow::Context;
@@ -42,7 +42,8 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let start = job.newest_checkpoint()?;
     if let Some(reader) = &start {
         check_logs(job.dir.path(), job.data, reader.state())?;
-        job.trained_before.clone_from(&reader.state().trained_before);
+        let CheckpointState { trained_before, trained_files, .. } = reader.state();
+        job.trained_before = TrainedOn { sets: trained_before.clone(), files: trained_files.clone() };
     }
     let record = job.dir.record()?;
     measured::check_tasks(job.dir.path(), record.as_ref(), job.data)?;
@@ -321,10 +322,12 @@ impl Job<'_> {
         if let Some(parent) = self.data.start.parent() {
             record.parent = Some(parent.clone());
         }
-        record.trains_on_validation = !self.data.shards().shared().is_empty();
+        let shards = self.data.shards();
+        record.trains_on_validation = !shards.shared().is_empty();
+        record.trains_on_sets = shards.shared_sets();
         record.trained_before = self.data.trained_before(&self.trained_before);
         record.by_row = measured::by_row(self.data, &self.plan);
-        record.train_files = measured::files_on_record(&self.data.train);
+        record.train_files = self.data.files_seen(&[]);
         record.started.get_or_insert_with(facts::now);
         record.ended = None;
         record.total_steps = self.plan.steps;

@@ -196,22 +196,6 @@ pub(super) fn digests(before: &BTreeMap<String, String>) -> BTreeMap<String, Str
     earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect()
 }
 
-/// The first 16 hexadecimal digits of the digest of each file of a set, sorted, each once.
-pub(super) fn digests_of_files(set: &Dataset) -> Vec<String> {
-    let mut digests: Vec<String> = set.shards().map(|info| info.digest.to_hex()[..16].to_owned()).collect();
-    digests.sort_unstable();
-    digests.dedup();
-    digests
-}
-
-/// More files than a record has digests of, which is written often.
-const MOST_FILES: usize = 10_000;
-
-/// [`digests_of_files`] of the training data, unless they are too many.
-pub(super) fn files_on_record(train: &Dataset) -> Vec<String> {
-    Some(digests_of_files(train)).filter(|files| files.len() <= MOST_FILES).unwrap_or_default()
-}
-
 /// The digests of the sets of validation data under the names that a record has for them; none for a single set.
 pub(super) fn digests_of_sets(data: &Data) -> Vec<(String, String)> {
     let named = data.validation().filter(|_| !data.val_others.is_empty());

@@ -40,6 +40,7 @@ mod resume;
 mod saved;
 mod saver;
 mod secret;
+mod seen;
 mod source;
 pub mod standing;
 mod start;

@@ -6,14 +6,15 @@
 //! new run does is to save it, so it does not need the other run again.
 
 use super::audience::{Audience, of_damage};
-use super::branch::{check, has_other_data, notes, perhaps_seen};
+use super::branch::{check, has_other_data, notes};
 use super::inputs::{Data, relative};
 use super::model::other_tokens;
+use super::seen::perhaps_seen;
 use crate::model::{Dims, ParamLayout};
 use crate::plan::Before;
 use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{Branch, InitFrom, Recipe, Resolved};
-use crate::run::checkpoint::{self, CheckpointState, Reader};
+use crate::run::checkpoint::{self, CheckpointState, Reader, TrainedOn};
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::record::Parent;
 use crate::run::{dir, import};
@@ -36,8 +37,8 @@ pub enum Start {
         digest: String,
         /// The run that they are of, if it was named as a run.
         parent: Option<Parent>,
-        /// Digests of the training data that they have seen, as far as that is known.
-        trained_on: Vec<String>,
+        /// The training data that they have seen.
+        trained_on: TrainedOn,
         /// What is left out of them or made up, one sentence each.
         notes: Vec<String>,
     },
@@ -51,8 +52,8 @@ pub enum Start {
         parent: Parent,
         /// The step from which on its rows were those of the new run's training data; its own step if they are others.
         data_from: u64,
-        /// Digests of the training data that its weights have seen.
-        trained_on: Vec<String>,
+        /// The training data that its weights have seen.
+        trained_on: TrainedOn,
         /// What differs between the runs and matters, one sentence each.
         notes: Vec<String>,
     },
@@ -146,12 +147,12 @@ impl Start {
         }
     }
 
-    /// Digests of the training data that the weights have seen which a run begins with, as far as that is known.
+    /// The training data that the weights have seen which a run begins with.
     #[must_use]
-    pub fn trained_on(&self) -> &[String] {
+    pub fn trained_on(&self) -> TrainedOn {
         match self {
-            Self::Weights { trained_on, .. } | Self::State { trained_on, .. } => trained_on,
-            Self::Random | Self::Own { .. } => &[],
+            Self::Weights { trained_on, .. } | Self::State { trained_on, .. } => trained_on.clone(),
+            Self::Random | Self::Own { .. } => TrainedOn::default(),
         }
     }
 

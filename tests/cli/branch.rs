@@ -5,7 +5,7 @@ use crate::support;
 use serde_json::Value as Json;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{Lab, column, essence, everything, record, results, train_csv, val_csv, without};
+use support::{Lab, column, essence, everything, record, results, seen, train_csv, val_csv, without};
 
 fn id(run: &Path) -> String {
     run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned()
@@ -497,6 +497,7 @@ fn validation_data_that_the_weights_have_seen_are_told_of() {
             let run = lab.run_of(&ended);
             let expected = if lint { "validation_data" } else { "other_data" };
             assert_eq!(record(&run)["trained_before"], expected, "{from}");
+            assert_eq!(seen(&lab, &run, &[]), lint, "{from}");
             run
         };
         let perhaps = said(&[], false);
@@ -538,7 +539,54 @@ fn a_part_of_what_the_weights_have_seen_whole_is_seen() {
     let args = support::tiny("runs", &[&from, "data.val_fraction=0.2", "schedule.max_steps=14"]);
     let ended = lab.run(args.into_iter().chain(["--unset".to_owned(), "data.val".to_owned()]));
     ended.expect(0).says(&["lint val-overlap", "were trained on the validation data"]);
-    assert_eq!(record(&lab.run_of(&ended))["trained_before"], "validation_data");
+    let run = lab.run_of(&ended);
+    assert_eq!(record(&run)["trained_before"], "validation_data");
+    assert!(seen(&lab, &run, &[]));
+}
+
+#[test]
+fn one_of_several_files_that_the_weights_have_seen_is_known_again() {
+    let lab = Lab::new();
+    lab.shard("data/other.bin", &support::tokens(4000, 8));
+    lab.shard("data/new.bin", &support::tokens(4000, 9));
+    let trunk = lab.train_in("trunks", &["data.train=[\"data/train.bin\", \"data/other.bin\"]"]);
+    let child = |from: &Path, val: &str| {
+        let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", from.display());
+        let sets = [from.as_str(), "data.train=data/new.bin", val];
+        let ended = lab.run(support::tiny("runs", &sets));
+        ended.expect(0).says(&["lint val-overlap", "were trained on the validation data"]);
+        let run = lab.run_of(&ended);
+        assert_eq!(record(&run)["trained_before"], "validation_data");
+        assert!(seen(&lab, &run, &[]));
+        run
+    };
+    let child_of_it = child(&child(&trunk, "data.val=data/other.bin"), "data.val=data/train.bin");
+    let on = |data: &str| seen(&lab, &child_of_it, &["--data", data]);
+    for data in ["data/train.bin", "data/other.bin", "data/new.bin"] {
+        assert!(on(data), "{data}");
+    }
+    assert!(!on("data/val.bin"));
+}
+
+/// Of several sets, those are told of that are trained on.
+#[test]
+fn a_set_beside_one_that_is_trained_on_is_not_seen() {
+    let lab = Lab::new();
+    lab.shard("data/other.bin", &support::tokens(4000, 8));
+    let sets = ["data.val={ fit = \"data/train.bin\", new = \"data/val.bin\", old = \"data/other.bin\" }"];
+    let trunk = lab.train_in("trunks", &["data.train=data/other.bin"]);
+    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let run = lab.train(&[sets[0], "data.val_main=new", &from]);
+    assert_eq!(record(&run)["trains_on_sets"], serde_json::json!(["fit"]));
+    let ended = lab.run(["eval", run.to_str().expect("a path of this test"), "--format", "json"]);
+    let found: Json = serde_json::from_str(&ended.expect(0).stdout).expect("JSON");
+    let of = |set: &Json| (set["name"].clone(), set["seen"].clone());
+    let others: Vec<_> = found[0]["sets"].as_array().expect("sets").iter().map(of).collect();
+    assert_eq!(found[0]["data"]["seen"], false);
+    assert_eq!(others, [("fit".into(), true.into()), ("old".into(), true.into())]);
+    let compared = lab.run(["compare", "runs"]);
+    let note = format!("{}: validation data of fit are among the training data", id(&run));
+    assert!(compared.expect(0).stdout.contains(&note), "{}", compared.stdout);
 }
 
 /// What was begun from the state of a run that is there no longer is no branch of the run that took its place.

@@ -10,6 +10,21 @@ use support::{Ended, Lab, as_nobody, checkpoints, everything, tiny};
 /// The number of a user who is nobody here.
 const BOB: u32 = 12345;
 
+/// The attribute of a file that has an access control list.
+const ACL: &str = "system.posix_acl_access";
+
+/// Does `setfacl -m u:12345:---` to what has the mode 755; false on a file system without lists.
+fn keep_out(path: &Path) -> bool {
+    let no_id = u32::MAX;
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, no_id), (2, 0, BOB), (4, 5, no_id), (0x10, 5, no_id), (0x20, 5, no_id)];
+    let entries = entries
+        .iter()
+        .flat_map(|(tag, may, id)| [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat());
+    let list: Vec<u8> = 2u32.to_le_bytes().into_iter().chain(entries).collect();
+    rustix::fs::setxattr(path, ACL, &list, rustix::fs::XattrFlags::empty()).is_ok()
+}
+
 fn run(lab: &Lab, args: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Ended {
     lab.run(args)
 }
@@ -176,6 +191,14 @@ fn nothing_is_taken_through_a_link_of_another_user_to_what_is_not_open_to_all() 
     all(&|_, ended| {
         ended.expect(0);
     });
+    // unless a list beside the mode keeps somebody out
+    if keep_out(lab.dir()) {
+        all(&|what, ended| {
+            assert!(matches!(ended.code, Some(1 | 2)), "{what}: {}", ended.stderr);
+            ended.says(&[what, "is another user's link to what is not open to all users"]);
+        });
+        rustix::fs::removexattr(lab.dir(), ACL).expect("owned");
+    }
     // nor is it enough that a third user lets this one read
     for (closed, mode) in [("home", 0o750), ("exams/exam.jsonl", 0o640)] {
         chown(lab.path(closed), Some(BOB + 1), None).expect("given away");

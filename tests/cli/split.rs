@@ -3,7 +3,7 @@
 use crate::support;
 
 use std::fs;
-use support::{Lab, essence, record, shard, tiny, tokens, train_csv, val_csv};
+use support::{Lab, essence, record, seen, shard, tiny, tokens, train_csv, val_csv};
 
 /// `tiny.toml` without validation data of its own.
 const SPLIT: &str = "data.val=[]";
@@ -103,6 +103,8 @@ fn a_validation_text_among_the_sources_of_prepared_shards_is_told_of() {
         let sets = sets(shards);
         let run = lab.train(&[&sets[0], &sets[1]]);
         assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{shards}");
+        assert_eq!(seen(&lab, &run, &[]), is_told, "{shards}");
+        assert_eq!(seen(&lab, &run, &["--data", "v.txt"]), is_told, "{shards}");
         let planned = lab.run([&["plan", "tiny.toml"], &[sets[0].as_str(), sets[1].as_str()][..]].concat());
         assert_eq!(planned.expect(0).stdout.contains("lint val-overlap"), is_told, "{}", planned.stdout);
     }
@@ -133,6 +135,8 @@ fn validation_shards_of_a_text_that_is_trained_on_are_told_of() {
         let sets = [format!("data.train={train}"), format!("data.val={val}")];
         let run = lab.train(&[&sets[0], &sets[1]]);
         assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{train} {val}");
+        assert_eq!(seen(&lab, &run, &[]), is_told, "{train} {val}");
+        assert_eq!(seen(&lab, &run, &["--data", val]), is_told, "{train} {val}");
     }
 }
 

@@ -175,6 +175,14 @@ impl Gate {
     }
 }
 
+/// Whether an evaluation of a run says that the model was trained on some of the data.
+pub(crate) fn seen(lab: &Lab, run: &Path, args: &[&str]) -> bool {
+    let run = run.to_str().expect("a path of this test");
+    let ended = lab.run([&["eval", run, "--format", "json"], args].concat());
+    let found: serde_json::Value = serde_json::from_str(&ended.expect(0).stdout).expect("JSON");
+    found[0]["data"]["seen"].as_bool().unwrap_or_else(|| panic!("{found}"))
+}
+
 /// The arguments that train `tiny.toml`.
 pub(crate) fn tiny(runs: &str, sets: &[&str]) -> Vec<String> {
     let mut args = vec!["tiny.toml".to_owned(), "--runs-dir".to_owned(), runs.to_owned()];

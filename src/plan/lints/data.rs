@@ -13,7 +13,7 @@ const EPOCHS: f64 = 4.0;
 pub(super) fn overlap(subject: &Subject) -> Remark {
     let data = &subject.recipe.data;
     let shared: Vec<&str> = match subject.shards {
-        Some(shards) => shards.shared(),
+        Some(shards) => shards.shared().into_iter().map(|shard| shard.name.as_str()).collect(),
         // without the files, only what is named twice can be known
         None => data.val.iter().filter(|entry| data.train.contains(entry)).map(String::as_str).collect(),
     };

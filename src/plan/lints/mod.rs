@@ -50,9 +50,9 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// The names of the shards of the validation data that are among those of the training data.
+    /// The shards of the validation data that are among those of the training data.
     #[must_use]
-    pub fn shared(&self) -> Vec<&str> {
+    pub fn shared(&self) -> Vec<&Shard> {
         let trained_on: HashSet<&String> = self.train.iter().map(|shard| &shard.content).collect();
         let is_whole = |text: &String| trained_on.contains(text) || self.prepared_whole.contains(text);
         let is_shared = |shard: &&Shard| {
@@ -60,7 +60,15 @@ impl Shards {
                 || self.prepared_from.contains(&shard.content)
                 || shard.texts.iter().any(is_whole)
         };
-        self.val.iter().filter(is_shared).map(|shard| shard.name.as_str()).collect()
+        self.val.iter().filter(is_shared).collect()
+    }
+
+    /// The names of those of several sets of validation data that have such shards.
+    #[must_use]
+    pub fn shared_sets(&self) -> Vec<String> {
+        let mut sets: Vec<String> = self.shared().into_iter().filter_map(|shard| shard.set.clone()).collect();
+        sets.dedup();
+        sets
     }
 }
 
@@ -69,6 +77,8 @@ impl Shards {
 pub struct Shard {
     /// For people.
     pub name: String,
+    /// The set that it is of, where there are several of validation data.
+    pub set: Option<String>,
     /// What two shards with common contents share: a digest, or the seed of a generated text.
     pub content: String,
     /// Digests of the texts that it was prepared from, of a shard to validate on.

@@ -63,9 +63,9 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
 
 fn of_run(comparison: &Comparison, run: &Run) -> Vec<String> {
     let mut notes = run.notes.clone();
+    notes.extend(measured::trains_on_validation(run));
     let mut add = |is_so: bool, note: &str| notes.extend(is_so.then(|| note.to_owned()));
     let facts = &run.facts;
-    add(facts.trains_on_validation, measured::TRAINS_ON_VALIDATION);
     add(measured::is_of_seen(comparison, run), measured::OF_SEEN);
     for metric in measured::of_losses(comparison).filter(|metric| measured::is_beside(run, metric)) {
         add(true, &format!("{} {}", metric.name, measured::BESIDE));

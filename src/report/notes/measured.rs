@@ -23,8 +23,8 @@ const MFU: &str = "mfu";
 /// The metric of the loss on the validation data.
 const VAL_LOSS: &str = "val_loss";
 
-pub(super) const TRAINS_ON_VALIDATION: &str =
-    "validation data are among the training data, and a loss on seen data says nothing about new data";
+const TRAINS_ON_VALIDATION: &str =
+    "are among the training data, and a loss on seen data says nothing about new data";
 pub(super) const OF_SEEN: &str =
     "`runner eval` measured a loss on data that it was trained on, which says nothing about new data";
 pub(super) const SEEN_BEFORE: &str = "the weights that it began with were trained on the validation data: a loss on \
@@ -168,6 +168,14 @@ pub(super) fn earlier(comparison: &Comparison) -> Vec<String> {
     comparison.metrics().filter_map(note).collect()
 }
 
+/// That validation data of a run, or those of some of its sets, are among its training data.
+pub(super) fn trains_on_validation(run: &Run) -> Option<String> {
+    run.facts.trains_on_validation.then(|| match &run.facts.trains_on_sets[..] {
+        [] => format!("validation data {TRAINS_ON_VALIDATION}"),
+        sets => format!("validation data of {} {TRAINS_ON_VALIDATION}", listed(sets.to_vec())),
+    })
+}
+
 /// Which runs began with weights that have, or may have, seen what they are validated on.
 pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
@@ -175,10 +183,13 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let seen = of(TrainedBefore::ValidationData);
     let perhaps = of(TrainedBefore::OtherData);
     let mut notes = Vec::new();
-    let trained_on = || runs.iter().filter(|run| run.facts.trains_on_validation);
-    if trained_on().next().is_some() {
-        notes.push(format!("{}: {TRAINS_ON_VALIDATION}", names(runs, trained_on())));
+    let mut trained_on: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        if let Some(note) = trains_on_validation(run) {
+            trained_on.entry(note).or_default().push(run);
+        }
     }
+    notes.extend(trained_on.into_iter().map(|(note, of)| format!("{}: {note}", names(runs, of.into_iter()))));
     let evaluated: Vec<&Run> = runs.iter().filter(|run| is_of_seen(comparison, run)).collect();
     if !evaluated.is_empty() {
         notes.push(format!("{}: {OF_SEEN}", names(runs, evaluated.into_iter())));

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub use super::digest::FileDigest;
 pub use background::{Background, Snapshot};
 pub use read::{Reader, verify_model};
-pub use state::{BestState, CheckpointState, ChosenState, FORMAT_VERSION, Scaler, WatchdogState};
+pub use state::{BestState, CheckpointState, ChosenState, FORMAT_VERSION, Scaler, TrainedOn, WatchdogState};
 pub use write::{CheckpointData, Writer, write};
 
 const CONFIG: &str = "config.json";

@@ -105,6 +105,10 @@ pub struct CheckpointState {
     /// there are none, and by earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trained_before: Vec<String>,
+    /// The beginnings of the digests of the files that its weights were trained on, by this run and by those that they
+    /// came from, sorted; empty where they are too many, and by earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trained_files: Vec<String>,
     /// Sequences per forward pass of the session that has saved this.
     pub micro_batch: usize,
     /// Whether the outputs of LayerNorm and GELU are kept for the backward pass; left out where that was not decided,
@@ -128,14 +132,23 @@ pub struct CheckpointState {
     pub files: BTreeMap<String, FileDigest>,
 }
 
+/// Training data that weights have seen, as far as that is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrainedOn {
+    /// The digests of whole sets, the first first.
+    pub sets: Vec<String>,
+    /// The beginnings of the digests of files, sorted.
+    pub files: Vec<String>,
+}
+
 impl CheckpointState {
-    /// Digests of all training data that the weights have seen, the first first.
+    /// All training data that the weights have seen.
     #[must_use]
-    pub fn trained_on(&self) -> Vec<String> {
-        let mut seen = self.trained_before.clone();
-        let own = self.data_digests.get("train").filter(|own| !seen.contains(own)).cloned();
-        seen.extend(own);
-        seen
+    pub fn trained_on(&self) -> TrainedOn {
+        let mut sets = self.trained_before.clone();
+        let own = self.data_digests.get("train").filter(|own| !sets.contains(own)).cloned();
+        sets.extend(own);
+        TrainedOn { sets, files: self.trained_files.clone() }
     }
 
     /// The [digest](crate::run::import::content_digest) of the model's weights.

@@ -1,0 +1,149 @@
+//! Whether data are new to a model: what it is trained on, and what its weights were trained on before.
+//!
+//! Data are known again by their contents. A file counts by its digest, a shard by the texts that it was prepared from
+//! as well, and a whole set by its own digest.
+
+use super::inputs::{Data, relative};
+use super::model::Source;
+use crate::data::vocabulary::{Origin, origin_of};
+use crate::data::{self, Dataset, Format, ShardInfo};
+use crate::plan::lints::{Shard, Shards};
+use crate::recipe::{Overrides, load};
+use crate::run::checkpoint::{CheckpointState, TrainedOn};
+use crate::run::record::TrainedBefore;
+use crate::run::{RunRecord, dir};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// What files were prepared from, by their directories.
+pub(super) type Origins = HashMap<PathBuf, Origin>;
+
+/// More files than a record has digests of, which is written often.
+const MOST_FILES: usize = 10_000;
+/// What follows the digest of a text of which a part is in no shard that was trained on.
+const PART: &str = "-part";
+
+impl Data {
+    /// What weights that have seen `trained_on` were trained on beside the training data of this run.
+    pub fn trained_before(&self, trained_on: &TrainedOn) -> Option<TrainedBefore> {
+        let is_val = |digest: &String| {
+            self.uncut.as_ref() == Some(digest) || self.validation().any(|(_, set)| set.digest() == *digest)
+        };
+        let mut others = trained_on.sets.iter().filter(|digest| **digest != self.digests.train).peekable();
+        others.peek().filter(|_| self.val.is_some())?;
+        // of a file that this run trains on, too, a part may have been set aside
+        let own = HashSet::<String>::from_iter(self.trained_files());
+        let files: HashSet<&str> =
+            trained_on.files.iter().filter(|file| !own.contains(*file)).map(String::as_str).collect();
+        let is_known =
+            others.any(is_val) || self.validation().any(|(_, set)| has_one_of(set, &self.origins[1], &files));
+        Some(if is_known { TrainedBefore::ValidationData } else { TrainedBefore::OtherData })
+    }
+
+    /// By what the training data are known again: the beginnings of the digests of files, and of the texts that they
+    /// were prepared from.
+    fn trained_files(&self) -> Vec<String> {
+        let mut files: Vec<String> = self.train.shards().map(|info| begin(info.digest.to_hex())).collect();
+        for origin in self.origins[0].values().filter(|origin| origin.is_all) {
+            let end = if origin.is_split || self.uncut.is_some() { PART } else { "" };
+            files.extend(origin.texts.iter().map(|text| begin(text) + end));
+        }
+        files
+    }
+
+    /// By what the training data of a run are known again, and all that its weights had seen `before`, sorted; nothing
+    /// where that is too much for a record.
+    pub(super) fn files_seen(&self, before: &[String]) -> Vec<String> {
+        let mut files = self.trained_files();
+        files.extend_from_slice(before);
+        files.sort_unstable();
+        files.dedup();
+        Some(files).filter(|files| files.len() <= MOST_FILES).unwrap_or_default()
+    }
+
+    /// What lints compare.
+    pub fn shards(&self) -> Shards {
+        let [of_train, of_val] = &self.origins;
+        let texts = |is_wanted: fn(&Origin) -> bool| -> HashSet<String> {
+            let wanted = of_train.values().filter(|origin| is_wanted(origin));
+            wanted.flat_map(|origin| origin.texts.iter().cloned()).collect()
+        };
+        let shard = |info: &ShardInfo, set: Option<&str>| {
+            // generated texts of one seed begin alike, whatever their length
+            let content = match info.format {
+                Format::Builtin => info.name.split(",words").next().unwrap_or(&info.name).to_owned(),
+                _ => info.digest.to_string(),
+            };
+            let largest = info.range.and_then(|(_, largest)| usize::try_from(largest).ok());
+            let origin = info.path.as_ref().and_then(|path| origin_of(path, of_val));
+            let texts = origin.map(|origin| origin.texts.clone()).unwrap_or_default();
+            Shard { name: relative(&info.name), set: set.map(str::to_owned), content, texts, largest }
+        };
+        let mut train: Vec<Shard> = self.train.shards().map(|info| shard(info, None)).collect();
+        let val = self.validation().flat_map(|(name, set)| set.shards().map(move |info| (info, name)));
+        let val: Vec<Shard> = val.map(|(info, name)| shard(info, name)).collect();
+        // the parts of a shard that is cut in two have no token in common
+        if let Some(cut) = self.train.are_whole().position(|is_whole| !is_whole) {
+            let is_elsewhere = |at: usize| at != cut && train[at].content == train[cut].content;
+            if !(0..train.len()).any(is_elsewhere) {
+                train[cut].content += " to the cut";
+            }
+        }
+        let val_is_seen =
+            self.trained_before(&self.start.trained_on()) == Some(TrainedBefore::ValidationData);
+        let prepared_from = texts(|origin| origin.is_all);
+        let prepared_whole = texts(|origin| origin.is_all && !origin.is_split);
+        let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);
+        let cut = cut.map(|task| (task.name.clone(), task.cut.contexts, task.examples.len())).collect();
+        let skipped = self.tasks.skipped.clone();
+        Shards { train, prepared_from, prepared_whole, val, val_is_seen, skipped, cut }
+    }
+}
+
+/// The first 16 hexadecimal digits of a digest.
+fn begin(digest: impl AsRef<str>) -> String {
+    digest.as_ref().chars().take(16).collect()
+}
+
+/// Whether a set has a file, or a part of a text, by which one of these is known again.
+fn has_one_of(set: &Dataset, origins: &Origins, files: &HashSet<&str>) -> bool {
+    let is_file = |info: &ShardInfo| {
+        let own = begin(info.digest.to_hex());
+        files.contains(&*own) || files.contains(&*(own + PART))
+    };
+    let is_prepared_from_one = |info: &ShardInfo| {
+        let origin = info.path.as_ref().and_then(|path| origin_of(path, origins));
+        origin.is_some_and(|origin| origin.texts.iter().any(|text| files.contains(&*begin(text))))
+    };
+    set.shards().any(|info| is_file(info) || is_prepared_from_one(info))
+}
+
+/// Whether weights that have seen these training data may have seen the validation data among them. A lint tells of
+/// those that are known to be.
+pub(super) fn perhaps_seen(data: &Data, trained_on: &TrainedOn) -> Option<String> {
+    (data.trained_before(trained_on) == Some(TrainedBefore::OtherData)).then(|| {
+        "the validation data may be among those that the other run was trained on: a loss on seen data says nothing \
+         about new data"
+            .to_owned()
+    })
+}
+
+/// Whether a model was trained on some of a set, as far as its checkpoint and its run say.
+pub(super) fn has_seen(source: &Source, set: &Dataset, origins: &Origins) -> bool {
+    let state = CheckpointState::read(source.weights()).ok();
+    let TrainedOn { sets, mut files } = state.map(|state| state.trained_on()).unwrap_or_default();
+    if sets.contains(&set.digest()) {
+        return true;
+    }
+    let record = source.run().and_then(|run| RunRecord::read(run).ok().flatten());
+    files.extend(record.map(|record| record.train_files).unwrap_or_default());
+    if !files.is_empty() {
+        return has_one_of(set, origins, &files.iter().map(String::as_str).collect());
+    }
+    // a run of an earlier version, or of very many files, says where they were
+    let recipe = source.run().map(|run| load(&run.join(dir::RECIPE), &Overrides::default()));
+    let train = recipe.and_then(Result::ok).map(|resolved| data::files(&resolved.recipe.data.train));
+    let real = |path: &Path| path.canonicalize().ok();
+    let train: HashSet<PathBuf> = train.unwrap_or_default().iter().filter_map(|path| real(path)).collect();
+    set.shards().filter_map(|info| real(info.path.as_ref()?)).any(|path| train.contains(&path))
+}
