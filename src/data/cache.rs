@@ -6,7 +6,6 @@
 use super::DataError;
 use super::unfinished::dir_of;
 use crate::regular::{OpenDir, open_followed};
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -95,14 +94,13 @@ impl Cache {
     }
 
     fn make_usual(&self) -> io::Result<OpenDir> {
-        fs::create_dir_all(dir_of(&self.dir))?;
-        OpenDir::open(dir_of(&self.dir))?.make(self.dir.file_name().unwrap_or_default())?;
+        OpenDir::make_all(dir_of(&self.dir))?.make(self.dir.file_name().unwrap_or_default())?;
         self.usual()
     }
 
     fn make_instead(&self) -> Option<io::Result<OpenDir>> {
         let instead = self.instead.as_ref()?;
-        Some(fs::create_dir_all(instead).and_then(|()| OpenDir::open(instead)))
+        Some(OpenDir::make_all(instead))
     }
 }
 
@@ -114,6 +112,7 @@ fn may_come(dir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 
     #[test]

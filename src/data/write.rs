@@ -9,7 +9,7 @@ use super::unfinished::dir_of;
 use crate::regular::{self, OpenDir, temporary_name};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl ShardWriter {
 /// The directory cannot be created or opened.
 pub(super) fn place_of(path: &Path) -> Result<(Arc<OpenDir>, &OsStr), DataError> {
     let above = dir_of(path);
-    let dir = fs::create_dir_all(above).and_then(|()| OpenDir::open(above));
+    let dir = OpenDir::make_all(above);
     Ok((Arc::new(dir.map_err(DataError::write(path))?), path.file_name().unwrap_or_default()))
 }
 

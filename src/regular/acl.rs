@@ -1,4 +1,4 @@
-//! What an access control list says of a file beside its mode (`acl(5)`; the attribute is that of `linux/posix_acl_xattr.h`).
+//! What an access control list says of a file beside its mode (`acl(5)`; the layout of `linux/posix_acl_xattr.h`).
 
 use rustix::fs as unix;
 use rustix::io::Errno;

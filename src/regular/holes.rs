@@ -1,11 +1,12 @@
 //! Reading logs that others may have made: a hole of four gigabytes takes no place on a disk.
 
 use super::{LOG, open_unlinked};
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 use rustix::fs as unix;
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 
 /// How much is read at a time.
@@ -28,27 +29,52 @@ pub fn read_without_holes(path: &Path, buffer: &mut Vec<u8>) -> io::Result<()> {
     if file.metadata()?.len() > LOG {
         return Err(io::Error::new(ErrorKind::FileTooLarge, "it is larger than any log"));
     }
-    let mut at = 0;
-    while at < LOG {
+    append(&mut file, 0..LOG, buffer, false).map(drop)
+}
+
+/// The lines of a log that end in what was read of it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Whole {
+    /// Where the last of them ends in the file, in bytes from its beginning.
+    pub end: u64,
+    /// How long the buffer was with them.
+    pub length: usize,
+}
+
+/// Appends a part of an open text to `buffer`, and says which whole lines it has; `None` if no line ends there. In a
+/// file with a hole, of zeros in a row one is left, more or less.
+///
+/// # Errors
+/// Those of the system.
+pub fn append_lines(file: &mut File, part: Range<u64>, buffer: &mut Vec<u8>) -> io::Result<Option<Whole>> {
+    let keeps_zeros = !has_hole_before(file, part.end);
+    append(file, part, buffer, keeps_zeros)
+}
+
+fn append(
+    file: &mut File,
+    part: Range<u64>,
+    buffer: &mut Vec<u8>,
+    keeps_zeros: bool,
+) -> io::Result<Option<Whole>> {
+    let mut at = file.seek(SeekFrom::Start(part.start))?;
+    let mut whole = None;
+    while at < part.end {
         let before = buffer.len();
-        let read = file.by_ref().take(PIECE).read_to_end(buffer)? as u64;
+        let read = file.by_ref().take(PIECE.min(part.end - at)).read_to_end(buffer)? as u64;
         if read == 0 {
             break;
         }
+        let last = memrchr(b'\n', &buffer[before..]);
+        let end = last.map(|last| at + last as u64 + 1);
         at += read;
-        let Some(zero) = memchr(0, &buffer[before..]) else { continue };
-        let first = before + zero + 1;
-        let mut kept = first;
-        for next in first..buffer.len() {
-            if buffer[next] != 0 || buffer[next - 1] != 0 {
-                buffer[kept] = buffer[next];
-                kept += 1;
-            }
+        let has_zeros = !keeps_zeros && drop_zeros(buffer, before);
+        if let (Some(end), Some(last)) = (end, memrchr(b'\n', &buffer[before..])) {
+            whole = Some(Whole { end, length: before + last + 1 });
         }
-        buffer.truncate(kept);
-        if buffer.last() == Some(&0) {
+        if has_zeros && buffer.last() == Some(&0) {
             // past a hole, where the system knows of one
-            match unix::seek(&file, unix::SeekFrom::Data(at)) {
+            match unix::seek(&*file, unix::SeekFrom::Data(at)) {
                 Ok(data) => at = data,
                 // up to the end
                 Err(Errno::NXIO) => break,
@@ -56,7 +82,22 @@ pub fn read_without_holes(path: &Path, buffer: &mut Vec<u8>) -> io::Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(whole)
+}
+
+/// Leaves one of zeros in a row, from a place in a buffer on. Whether there are any.
+fn drop_zeros(buffer: &mut Vec<u8>, from: usize) -> bool {
+    let Some(zero) = memchr(0, &buffer[from..]) else { return false };
+    let first = from + zero + 1;
+    let mut kept = first;
+    for next in first..buffer.len() {
+        if buffer[next] != 0 || buffer[next - 1] != 0 {
+            buffer[kept] = buffer[next];
+            kept += 1;
+        }
+    }
+    buffer.truncate(kept);
+    true
 }
 
 #[cfg(test)]
@@ -64,6 +105,30 @@ mod tests {
     use super::*;
     use std::fs;
     use std::io::Write;
+
+    #[test]
+    fn lines_around_a_hole_are_read_without_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("file");
+        fs::write(&path, "one\ntwo\nthr").expect("written");
+        let part = |part: Range<u64>| {
+            let mut bytes = b"> ".to_vec();
+            let mut file = File::open(&path).expect("there");
+            let whole = append_lines(&mut file, part, &mut bytes).expect("read");
+            (String::from_utf8(bytes).expect("text"), whole.map(|whole| (whole.end, whole.length)))
+        };
+        assert_eq!(part(0..99), ("> one\ntwo\nthr".to_owned(), Some((8, 10))));
+        assert_eq!(part(4..8), ("> two\n".to_owned(), Some((8, 6))));
+        assert_eq!(part(8..11), ("> thr".to_owned(), None));
+        fs::write(&path, "a\0\0\0b\nc").expect("written");
+        assert_eq!(part(0..99), ("> a\0\0\0b\nc".to_owned(), Some((6, 8))), "zeros that were written");
+        fs::write(&path, "one\ntwo\nthr").expect("written");
+        let mut file = fs::OpenOptions::new().append(true).open(&path).expect("there");
+        file.set_len(64 << 20).and_then(|()| file.write_all(b"ee\nfour")).expect("written");
+        let (text, whole) = part(8..99 << 20);
+        assert!(text.len() < 99 && text.starts_with("> thr\0") && text.ends_with("\0ee\nfour"), "{text:?}");
+        assert_eq!(whole, Some(((64 << 20) + 3, text.len() - 4)));
+    }
 
     #[test]
     fn zeros_that_were_written_are_no_hole() {

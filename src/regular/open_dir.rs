@@ -39,6 +39,23 @@ impl OpenDir {
         Ok(Self::of(path.to_owned(), handle.into()))
     }
 
+    /// [`open`](Self::open) of a directory that is made where it is missing, as are those above it. The names of what
+    /// is made are durable then.
+    pub fn make_all(path: &Path) -> io::Result<Self> {
+        let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.is_dir();
+        let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
+        fs::create_dir_all(path)?;
+        for made in missing {
+            let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+            match Self::open(above.unwrap_or(Path::new("."))) {
+                // a directory in which one may make others without a right to see them
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+                above => above?.sync()?,
+            }
+        }
+        Self::open(path)
+    }
+
     /// Opens for reading the directory that `place` is held open by, which was reached by this path.
     pub(super) fn at(place: impl AsFd, path: &Path) -> io::Result<Self> {
         let handle = retry_on_intr(|| unix::openat(&place, ".", DIRECTORY, Mode::empty()))?;

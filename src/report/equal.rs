@@ -141,10 +141,11 @@ struct Log {
 
 impl Log {
     fn read(path: &Path) -> Result<Self, RunError> {
-        let bytes = match regular::read(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        let mut bytes = Vec::new();
+        match regular::read_without_holes(path, &mut bytes) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             read => read.map_err(|error| RunError::Io { action: "read", path: path.to_owned(), error })?,
-        };
+        }
         let mut reader = reader(&bytes);
         let malformed =
             |error: csv::Error| RunError::Malformed { path: PathBuf::from(path), problem: error.to_string() };

@@ -2,9 +2,8 @@
 
 use crate::regular;
 use crate::run::RunError;
-use crate::run::files::whole_lines;
 use std::fs::Metadata;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// A growing text file, and how far it has been read.
@@ -59,15 +58,13 @@ impl Tail {
             self.forget();
             self.identity = Some(identity(&metadata));
         }
-        file.seek(SeekFrom::Start(self.offset))?;
         let mut lines = Vec::new();
-        let new = metadata.len().saturating_sub(self.offset);
-        if new > regular::LOG {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than any log"));
+        if metadata.len().saturating_sub(self.offset) > regular::LOG {
+            return Err(io::Error::new(ErrorKind::FileTooLarge, "it is larger than any log"));
         }
-        file.take(new).read_to_end(&mut lines)?;
-        lines.truncate(whole_lines(&lines).len());
-        self.offset += lines.len() as u64;
+        let new = regular::append_lines(&mut file, self.offset..metadata.len(), &mut lines)?;
+        lines.truncate(new.map_or(0, |new| new.length));
+        self.offset = new.map_or(self.offset, |new| new.end);
         Ok(Grown { lines, is_other })
     }
 }

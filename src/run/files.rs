@@ -11,7 +11,6 @@ use super::error::Context;
 use super::{RunError, fault};
 use crate::regular::{OpenDir, is_temporary, temporary_name};
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -134,13 +133,12 @@ pub fn sweep(dir: &OpenDir) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Creates a directory and its missing ancestors, and makes its name durable.
+/// Creates a directory and its missing ancestors, and makes their names durable.
 pub fn create_dir_all(dir: &Path) -> Result<(), RunError> {
     if dir.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(dir).context("create", dir)?;
-    sync_dir(parent(dir))
+    OpenDir::make_all(dir).map(drop).context("create", dir)
 }
 
 /// Makes the names in a directory durable.
@@ -170,6 +168,7 @@ fn prefixed(prefix: &str, name: &OsStr) -> OsString {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::ffi::OsStrExt;
 
     /// The names in a directory, sorted.

@@ -86,6 +86,7 @@ pub(super) fn unfit(dims: &Dims, config: &Value) -> Vec<String> {
         &|v| v.as_str().is_some_and(|name| TANH_GELU.contains(&name)),
         format!("{:?}", TANH_GELU[0]),
     );
+    require("n_inner", &|v| v.as_u64() == Some(4 * dims.n_embd as u64), (4 * dims.n_embd).to_string());
     require("layer_norm_epsilon", &|v| v.as_f64() == Some(EPSILON), EPSILON.to_string());
     require("tie_word_embeddings", &|v| v == true, "true".into());
     for key in ["scale_attn_by_inverse_layer_idx", "add_cross_attention"] {

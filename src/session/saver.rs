@@ -66,7 +66,7 @@ impl<'a> Saver<'a> {
             let copy = |which: State| Ok((which, engine.read(which)?.into_owned()));
             let buffers = states.into_iter().map(copy).collect::<Result<_, EngineError>>()?;
             let snapshot = Snapshot { dims: self.dims, layout, buffers, state, companions };
-            let writing = Background::begin(Arc::clone(&self.run), snapshot, self.keep, self.best.steps())?;
+            let writing = Background::begin(Arc::clone(&self.run), snapshot, self.keep, self.best.steps());
             self.pending = Some((step, writing));
             return Ok(());
         }

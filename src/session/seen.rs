@@ -43,7 +43,7 @@ impl Data {
     /// By what the training data are known again: the beginnings of the digests of files, and of the texts that they
     /// were prepared from.
     fn trained_files(&self) -> Vec<String> {
-        let mut files: Vec<String> = self.train.shards().map(|info| begin(info.digest.to_hex())).collect();
+        let mut files: Vec<String> = self.train.shards().map(begin_of).collect();
         for origin in self.origins[0].values().filter(|origin| origin.is_all) {
             let end = if origin.is_split || self.uncut.is_some() { PART } else { "" };
             files.extend(origin.texts.iter().map(|text| begin(text) + end));
@@ -69,9 +69,8 @@ impl Data {
             wanted.flat_map(|origin| origin.texts.iter().cloned()).collect()
         };
         let shard = |info: &ShardInfo, set: Option<&str>| {
-            // generated texts of one seed begin alike, whatever their length
             let content = match info.format {
-                Format::Builtin => info.name.split(",words").next().unwrap_or(&info.name).to_owned(),
+                Format::Builtin => beginning(info).to_owned(),
                 _ => info.digest.to_string(),
             };
             let largest = info.range.and_then(|(_, largest)| usize::try_from(largest).ok());
@@ -105,10 +104,23 @@ fn begin(digest: impl AsRef<str>) -> String {
     digest.as_ref().chars().take(16).collect()
 }
 
+/// What stands for a file or a built-in text.
+fn begin_of(info: &ShardInfo) -> String {
+    match info.format {
+        Format::Builtin => beginning(info).to_owned(),
+        _ => begin(info.digest.to_hex()),
+    }
+}
+
+/// The name of a built-in text without its length: those of one seed begin alike.
+fn beginning(info: &ShardInfo) -> &str {
+    info.name.split(",words").next().unwrap_or(&info.name)
+}
+
 /// Whether a set has a file, or a part of a text, by which one of these is known again.
 fn has_one_of(set: &Dataset, origins: &Origins, files: &HashSet<&str>) -> bool {
     let is_file = |info: &ShardInfo| {
-        let own = begin(info.digest.to_hex());
+        let own = begin_of(info);
         files.contains(&*own) || files.contains(&*(own + PART))
     };
     let is_prepared_from_one = |info: &ShardInfo| {
@@ -116,6 +128,11 @@ fn has_one_of(set: &Dataset, origins: &Origins, files: &HashSet<&str>) -> bool {
         origin.is_some_and(|origin| origin.texts.iter().any(|text| files.contains(&*begin(text))))
     };
     set.shards().any(|info| is_file(info) || is_prepared_from_one(info))
+}
+
+/// The directory that has the state of weights, if they have one: those of other programs have none beside them.
+pub(super) fn dir_of_weights(weights: &Path) -> &Path {
+    if weights.is_dir() { weights } else { weights.parent().unwrap_or(weights) }
 }
 
 /// Whether weights that have seen these training data may have seen the validation data among them. A lint tells of
@@ -130,7 +147,7 @@ pub(super) fn perhaps_seen(data: &Data, trained_on: &TrainedOn) -> Option<String
 
 /// Whether a model was trained on some of a set, as far as its checkpoint and its run say.
 pub(super) fn has_seen(source: &Source, set: &Dataset, origins: &Origins) -> bool {
-    let state = CheckpointState::read(source.weights()).ok();
+    let state = CheckpointState::read(dir_of_weights(source.weights())).ok();
     let TrainedOn { sets, mut files } = state.map(|state| state.trained_on()).unwrap_or_default();
     if sets.contains(&set.digest()) {
         return true;

@@ -9,7 +9,7 @@ use super::audience::{Audience, of_damage};
 use super::branch::{check, has_other_data, notes};
 use super::inputs::{Data, relative};
 use super::model::other_tokens;
-use super::seen::perhaps_seen;
+use super::seen::{dir_of_weights, perhaps_seen};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::Before;
 use crate::recipe::keys::INIT_FROM;
@@ -233,9 +233,8 @@ fn weights(
     let dims = Dims::new(&recipe.model);
     let mut notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
     notes.extend(data.and_then(|data| other_tokens(path, dims.vocab_size, &data.tokenizer)));
-    // weights of other programs have no state beside them
-    let checkpoint = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    let trained_on = CheckpointState::read(checkpoint).map(|state| state.trained_on()).unwrap_or_default();
+    let trained_on =
+        CheckpointState::read(dir_of_weights(path)).map(|state| state.trained_on()).unwrap_or_default();
     notes.extend(data.and_then(|data| perhaps_seen(data, &trained_on)));
     let start = Start::Weights { path: path.to_owned(), digest: digest.clone(), parent, trained_on, notes };
     Ok((start, Some(digest)))

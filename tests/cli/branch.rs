@@ -566,6 +566,13 @@ fn one_of_several_files_that_the_weights_have_seen_is_known_again() {
         assert!(on(data), "{data}");
     }
     assert!(!on("data/val.bin"));
+    // by the weights alone, and built-in texts by their beginning
+    let weights = child_of_it.join("checkpoints/step-00000012/model.safetensors");
+    assert!(seen(&lab, &weights, &["--data", "data/other.bin"]));
+    let bytes = ["data.tokenizer=bytes", "data.val=[]", "data.train=builtin:lipsum:words=3000"];
+    let lipsum = lab.train_in("lipsum", &bytes);
+    let on = |data: &str| seen(&lab, &lipsum, &["--data", data]);
+    assert!(on("builtin:lipsum:words=2000") && !on("builtin:lipsum:seed=2,words=2000"));
 }
 
 /// Of several sets, those are told of that are trained on.

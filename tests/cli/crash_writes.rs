@@ -144,6 +144,19 @@ fn a_run_killed_while_a_checkpoint_is_written_in_the_background_loses_nothing_be
     }
 }
 
+/// A limit on processes is one on threads, too.
+#[test]
+fn a_checkpoint_for_which_no_thread_is_started_is_written_all_the_same() {
+    let lab = Lab::new();
+    let sets = sets(true);
+    let whole = essence(&lab.train_in("whole", &sets));
+    for nth in [1, 3] {
+        let runs = format!("runs-{nth}");
+        with_fault(&lab, &runs, &sets, &format!("error:checkpoint.thread:{nth}")).expect(0);
+        assert!(essence(&lab.only_run(&runs)) == whole, "{nth}");
+    }
+}
+
 #[test]
 fn a_signal_waits_for_the_checkpoint_that_is_being_written() {
     let lab = Lab::new();

@@ -103,6 +103,7 @@ fn the_configuration_beside_weights_counts_whatever_they_are_called() {
         ("activation_function", json!("relu")),
         ("layer_norm_epsilon", json!(1e-3)),
         ("n_head", json!(4)),
+        ("n_inner", json!(16)),
         ("model_type", json!("gptj")),
     ];
     for (dir, file) in [

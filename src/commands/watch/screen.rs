@@ -97,7 +97,7 @@ pub(super) fn frame(runs: &[Watched], view: &View, columns: usize, rows: usize) 
     let texts = header::lines(runs, view, columns.saturating_sub(2));
     for (i, text) in texts.iter().enumerate().take(most) {
         let mark = [('●', Some(i)), (' ', None)].into_iter();
-        lines.push(mark.chain(text.chars().map(|c| (if is_tame(c) { c } else { '?' }, None))).collect());
+        lines.push(mark.chain(glyphs(text)).collect());
     }
     if runs.len() > most {
         lines.pop();
@@ -120,7 +120,7 @@ pub(super) fn frame(runs: &[Watched], view: &View, columns: usize, rows: usize) 
 }
 
 fn glyphs(text: &str) -> Vec<Glyph> {
-    text.chars().map(|c| (c, None)).collect()
+    text.chars().map(|c| (if is_tame(c) { c } else { '?' }, None)).collect()
 }
 
 #[cfg(test)]
@@ -185,6 +185,16 @@ mod tests {
             assert!(text.contains("loss by step"), "{text}");
         }
         assert!(shown(&runs, "loss", Axis::Step, 14)[0].chars().count() <= 14);
+    }
+
+    #[test]
+    fn nothing_that_acts_on_a_terminal_is_on_the_screen() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let runs = [run(dir.path(), "run-5fc1322b", 10.0)];
+        let log = "step,tokens,val_loss,po\u{1b}]0;x\u{7}ems\n0,0,9,1\n150,76800,8,2\n";
+        std::fs::write(runs[0].join("val.csv"), log).expect("a file");
+        let text = shown(&runs, "po\u{1b}]0;x\u{7}ems", Axis::Step, 120).concat();
+        assert!(text.contains("po?]0;x?ems by") && text.chars().all(is_tame), "{text:?}");
     }
 
     #[test]

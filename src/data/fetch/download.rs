@@ -37,7 +37,7 @@ impl Folder {
     /// It cannot be written, or another process fetches into it.
     pub(super) fn open(out: &Path) -> Result<Self, FetchError> {
         let is_new = !out.exists();
-        let opened = fs::create_dir_all(out).and_then(|()| OpenDir::open(out)).map_err(write(out))?;
+        let opened = OpenDir::make_all(out).map_err(write(out))?;
         // what is left over is removed at the end, and files that are none of ours may lie behind a link
         let parts = opened.make(PARTS).and_then(|_| opened.inside(PARTS));
         let parts = parts.map_err(write(&opened.join(PARTS)))?;

@@ -222,8 +222,7 @@ impl Workplace {
     /// Makes the directory, unless it is there, and locks it.
     pub(super) fn open(dir: &Path) -> Result<Self, PrepareError> {
         let is_new = !dir.exists();
-        let opened =
-            fs::create_dir_all(dir).and_then(|()| OpenDir::open(dir)).map_err(DataError::write(dir))?;
+        let opened = OpenDir::make_all(dir).map_err(DataError::write(dir))?;
         let path = opened.join(PREPARE);
         // what is unfinished is removed, and files that are none of ours may lie behind a link
         let inside = opened.make(PREPARE).and_then(|_| opened.inside(PREPARE));
