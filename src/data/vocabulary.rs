@@ -95,18 +95,23 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
 /// What shards of a finished set were prepared from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// blake3 of the texts.
+    /// blake3 of the texts that documents were taken from.
     pub texts: HashSet<String>,
+    /// The shards that are named.
+    pub shards: HashSet<String>,
     /// Whether all shards for training are named.
     pub is_all: bool,
-    /// Whether the set has shards to validate on: which part of the texts those for training hold is not known then.
+    /// Whether the set has shards to validate on, or a limit ended it: which part of the texts those for training hold
+    /// is not known then.
     pub is_split: bool,
 }
 
 /// What a file was prepared from, if that is among those found.
 #[must_use]
 pub fn origin_of<'a>(file: &Path, origins: &'a HashMap<PathBuf, Origin>) -> Option<&'a Origin> {
-    origins.get(unfinished::dir_of(file))
+    let origin = origins.get(unfinished::dir_of(file))?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    Some(origin).filter(|origin| origin.shards.contains(&*name))
 }
 
 /// What the shards that `specs` name were prepared from, by their directories. What cannot be read is left out.
@@ -121,15 +126,18 @@ pub fn origins(specs: &[String]) -> HashMap<PathBuf, Origin> {
         let is_its = |card: &Card, name: &String| {
             card.lists(name) && !regular::is_put_beside(&dir.join(CARD), &dir.join(name))
         };
-        let card =
-            Card::read(&dir).ok().flatten().filter(|card| names.iter().any(|name| is_its(card, name)))?;
+        let card = Card::read(&dir).ok().flatten()?;
+        let shards: HashSet<String> = names.into_iter().filter(|name| is_its(&card, name)).collect();
         let train = &card.train.files;
+        let limit = card.options.get("limit_tokens").and_then(serde_json::Value::as_u64);
+        let sources = card.sources.iter().filter(|source| source.documents > 0);
         let origin = Origin {
-            is_all: !train.is_empty() && train.iter().all(|name| names.contains(name)),
-            is_split: !card.val.files.is_empty(),
-            texts: card.sources.into_iter().map(|source| source.blake3).collect(),
+            is_all: !train.is_empty() && train.iter().all(|name| shards.contains(name)),
+            is_split: !card.val.files.is_empty() || limit.is_some_and(|limit| card.tokens >= limit),
+            texts: sources.map(|source| source.blake3.clone()).collect(),
+            shards,
         };
-        Some((dir, origin))
+        (!origin.shards.is_empty()).then_some((dir, origin))
     };
     by_dir.into_iter().filter_map(origin).collect()
 }

@@ -146,8 +146,7 @@ impl Diagnostics {
     }
 
     /// True once no more problems are described.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.problems.len() >= MAX_PROBLEMS
     }
 

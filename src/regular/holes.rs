@@ -47,7 +47,9 @@ pub struct Whole {
 /// # Errors
 /// Those of the system.
 pub fn append_lines(file: &mut File, part: Range<u64>, buffer: &mut Vec<u8>) -> io::Result<Option<Whole>> {
-    let keeps_zeros = !has_hole_before(file, part.end);
+    // beyond its end, a file is one hole
+    let end = part.end.min(file.metadata()?.len());
+    let keeps_zeros = !has_hole_before(file, end);
     append(file, part, buffer, keeps_zeros)
 }
 

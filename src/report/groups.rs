@@ -183,7 +183,7 @@ pub struct Verdict {
     /// The test, the better group's sample first; `None` if a group has a single seed or nothing varies, and where the
     /// order is unknown.
     pub test: Option<Welch>,
-    /// The p-value held against the number of tests made.
+    /// The p-value held against the number of pairs.
     pub p_adjusted: Option<f64>,
     /// A confidence interval of the difference, so wide that those of all pairs hold together in 95 of 100 comparisons
     /// (Bonferroni): the best group was chosen by the same values.

@@ -181,8 +181,9 @@ pub struct RunRecord {
     /// columns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_row: Vec<String>,
-    /// The beginnings of the digests of the files of its training data, sorted; empty where they are too many, and in
-    /// records of earlier versions.
+    /// By what the files of its training data are known again, sorted: the beginnings of their digests and of those of
+    /// the texts of shards, with `-part` where that is not all of it, and the names of built-in texts; empty where they
+    /// are too many, and in records of earlier versions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train_files: Vec<String>,
     /// When the directory was made.

@@ -261,10 +261,11 @@ fn open_data(
     };
     let own = Some(recipe.eval_tokens());
     let record = RunRecord::read(run)?.unwrap_or_default();
-    let is_only = sets.len() == 1;
-    let is_known = |name: Option<&String>| match is_only {
-        true => record.trains_on_validation || record.trained_before == Some(TrainedBefore::ValidationData),
-        false => name.is_some_and(|name| record.trains_on_sets.contains(name)),
+    let is_only_before = sets.len() == 1 && record.trained_before == Some(TrainedBefore::ValidationData);
+    let is_known = |name: Option<&String>| match &record.trains_on_sets[..] {
+        // a single set, or one of those of an earlier version
+        [] => record.trains_on_validation || is_only_before,
+        sets => name.is_some_and(|name| sets.contains(name)),
     };
     // a part that is split off is of files that are trained on
     let is_apart = recipe.data.val_fraction.is_none();

@@ -23,7 +23,7 @@ use crate::plan::predict::Prediction;
 use crate::recipe::{EngineKind, Resolved, changeable};
 use crate::report::own::note_values;
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, TrainedOn};
-use crate::run::record::{Parent, Peak, Session as RecordedSession};
+use crate::run::record::{Parent, Peak, Session as RecordedSession, TrainedBefore};
 use crate::run::{RunRecord, RunStatus, cut_back, dir, facts, read_train, read_val, samples};
 use anyhow::Context;
 use std::collections::BTreeMap;
@@ -325,7 +325,11 @@ impl Job<'_> {
         let shards = self.data.shards();
         record.trains_on_validation = !shards.shared().is_empty();
         record.trains_on_sets = shards.shared_sets();
-        record.trained_before = self.data.trained_before(&self.trained_before);
+        // what was known at the start may be too much for a checkpoint
+        let is_known = record.trained_before == Some(TrainedBefore::ValidationData);
+        if !is_known {
+            record.trained_before = self.data.trained_before(&self.trained_before);
+        }
         record.by_row = measured::by_row(self.data, &self.plan);
         record.train_files = self.data.files_seen(&[]);
         record.started.get_or_insert_with(facts::now);

@@ -7,7 +7,7 @@ use crate::data::{DataError, Dataset, Tokenizer};
 use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::plan::Plan;
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
-use crate::regular::{Looked, Matches, matching_within};
+use crate::regular::{Looked, Matches, Refused, matching_within};
 use crate::run::RunRecord;
 use crate::run::columns::NAMED_SET;
 use crate::run::record::{digest_of_set, digest_of_task, is_of_task};
@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 const HELLASWAG: &str = "eval.hellaswag";
 /// The key of all other files.
 const TASKS: &str = "eval.tasks";
+/// After so many files that are no tasks, no more are read.
+const MOST_PROBLEMS: usize = 1000;
 /// What HellaSwag's scores begin with.
 const NAME: &str = "hellaswag";
 
@@ -40,8 +42,8 @@ impl Tasks {
     /// Reads the files that a recipe names, for a model with these limits.
     ///
     /// # Errors
-    /// Every file that is not there and must be, or holds no task; two tasks of one name; and a pattern that is
-    /// malformed, or leads past too many names or to a directory that cannot be read.
+    /// Every file that is not there and must be, or holds no task; two tasks of one name; and a pattern that leads past
+    /// too many names or to a directory that cannot be read.
     pub fn open(resolved: &Resolved, tokenizer: &Tokenizer, limits: Limits) -> Result<Self, Diagnostics> {
         let recipe = &resolved.recipe;
         let EvalConfig { every, hellaswag, tasks, missing, .. } = &recipe.eval;
@@ -60,7 +62,7 @@ impl Tasks {
         });
         let others = others.into_iter().map(|path| (TASKS, task_name(&path), path));
         for (key, name, path) in first.chain(others) {
-            if problems.is_full() {
+            if problems.len() >= MOST_PROBLEMS {
                 // a pattern may match any number of files that are no tasks
                 break;
             }
@@ -129,8 +131,14 @@ fn expanded(entries: &[String]) -> Result<Vec<PathBuf>, Fault> {
             files.push(PathBuf::from(entry));
             continue;
         }
-        let Matches { paths, unreadable } = matching_within(entry, &mut looked)
-            .map_err(|refused| (format!("`{entry}`: {}", refused.reason()), Vec::new()))?;
+        let Matches { paths, unreadable } = match matching_within(entry, &mut looked) {
+            Ok(matches) => matches,
+            // a name with brackets in it
+            Err(Refused::Malformed(_)) => Matches::default(),
+            Err(Refused::TooMany) => {
+                return Err((format!("`{entry}`: {}", Refused::TooMany), Vec::new()));
+            }
+        };
         if let Some((path, error)) = unreadable {
             return Err((format!("`{entry}`: could not read `{}`: {error}", path.display()), Vec::new()));
         }

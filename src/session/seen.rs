@@ -1,7 +1,7 @@
 //! Whether data are new to a model: what it is trained on, and what its weights were trained on before.
 //!
-//! Data are known again by their contents. A file counts by its digest, a shard by the texts that it was prepared from
-//! as well, and a whole set by its own digest.
+//! Data are known again by their contents. A file counts by its digest, shards by the texts that they were prepared
+//! from as well where that is certain, a built-in text by its name, and a whole set by its own digest.
 
 use super::inputs::{Data, relative};
 use super::model::Source;
@@ -43,22 +43,44 @@ impl Data {
     /// By what the training data are known again: the beginnings of the digests of files, and of the texts that they
     /// were prepared from.
     fn trained_files(&self) -> Vec<String> {
-        let mut files: Vec<String> = self.train.shards().map(begin_of).collect();
-        for origin in self.origins[0].values().filter(|origin| origin.is_all) {
-            let end = if origin.is_split || self.uncut.is_some() { PART } else { "" };
-            files.extend(origin.texts.iter().map(|text| begin(text) + end));
+        let shards = self.train.shards().zip(self.train.are_whole());
+        let mut files: Vec<String> =
+            shards.map(|(info, is_whole)| begin_of(info) + if is_whole { "" } else { PART }).collect();
+        if files.len() + self.origins[0].values().map(|origin| origin.texts.len()).sum::<usize>()
+            <= MOST_FILES
+        {
+            files.extend(self.texts_trained_on());
         }
         files
     }
 
-    /// By what the training data of a run are known again, and all that its weights had seen `before`, sorted; nothing
-    /// where that is too much for a record.
+    /// The texts of which some are among the training data.
+    fn texts_trained_on(&self) -> impl Iterator<Item = String> {
+        let dirs = self.train.shards().filter_map(|info| info.path.as_ref()?.parent());
+        let dirs: HashSet<&Path> = dirs.collect();
+        let origins =
+            self.origins[0].iter().filter(move |(dir, origin)| origin.is_all && dirs.contains(&***dir));
+        origins.flat_map(|(_, origin)| {
+            // of a part of several texts, each may be in the rest
+            let is_part = origin.is_split || self.uncut.is_some();
+            let known = (!is_part || origin.texts.len() == 1).then_some(&origin.texts);
+            known.into_iter().flatten().map(move |text| begin(text) + if is_part { PART } else { "" })
+        })
+    }
+
+    /// By what the training data of a run are known again, and all that its weights had seen `before`, sorted. Where
+    /// that is too much for a record, first the texts of shards are left out, then what was seen before.
     pub(super) fn files_seen(&self, before: &[String]) -> Vec<String> {
+        if self.train.shards().len() > MOST_FILES {
+            return Vec::new();
+        }
         let mut files = self.trained_files();
-        files.extend_from_slice(before);
+        if files.len() + before.len() <= MOST_FILES {
+            files.extend_from_slice(before);
+        }
         files.sort_unstable();
         files.dedup();
-        Some(files).filter(|files| files.len() <= MOST_FILES).unwrap_or_default()
+        files
     }
 
     /// What lints compare.
@@ -117,15 +139,25 @@ fn beginning(info: &ShardInfo) -> &str {
     info.name.split(",words").next().unwrap_or(&info.name)
 }
 
-/// Whether a set has a file, or a part of a text, by which one of these is known again.
+/// Whether a set has a file, or shards of a text, by which one of these is known again.
 fn has_one_of(set: &Dataset, origins: &Origins, files: &HashSet<&str>) -> bool {
     let is_file = |info: &ShardInfo| {
-        let own = begin_of(info);
-        files.contains(&*own) || files.contains(&*(own + PART))
+        // records of earlier versions have the digests of built-in texts
+        let names = [begin_of(info), begin(info.digest.to_hex())];
+        names.iter().any(|own| files.contains(&**own) || files.contains(&*format!("{own}{PART}")))
     };
     let is_prepared_from_one = |info: &ShardInfo| {
         let origin = info.path.as_ref().and_then(|path| origin_of(path, origins));
-        origin.is_some_and(|origin| origin.texts.iter().any(|text| files.contains(&*begin(text))))
+        origin.is_some_and(|origin| {
+            // of a part of several texts, each may be in the rest
+            let is_whole = origin.is_all && !origin.is_split;
+            let mut known = origin.texts.iter().map(|text| files.contains(&*begin(text)));
+            if is_whole {
+                known.any(|is_known| is_known)
+            } else {
+                known.len() > 0 && known.all(|is_known| is_known)
+            }
+        })
     };
     set.shards().any(|info| is_file(info) || is_prepared_from_one(info))
 }

@@ -140,6 +140,46 @@ fn validation_shards_of_a_text_that_is_trained_on_are_told_of() {
     }
 }
 
+/// What is said to be known to have been trained on is.
+#[test]
+fn what_was_set_aside_of_a_text_is_not_taken_for_seen() {
+    let lab = Lab::new();
+    lab.write("a.txt", "so she sang, so he sang; so they sang of it all\n".repeat(60));
+    lab.write("b.txt", "of it all he sang, and of her he sang the more!\n".repeat(60));
+    let prepare = |args: &[&str]| {
+        let usual = ["data", "prepare", "--tokenizer", "bytes", "--out"];
+        lab.run([&usual[..], args].concat()).expect(0);
+    };
+    prepare(&["part", "a.txt", "--val-fraction", "0.1"]);
+    prepare(&["both", "a.txt", "b.txt", "--val-fraction", "0.5"]);
+    prepare(&["limited", "a.txt", "b.txt", "--limit-tokens", "2000"]);
+    let bytes = "data.tokenizer=bytes";
+    let split = |runs: &str, sets: &[&str]| {
+        let args = tiny(runs, &[&[bytes, "data.train=a.txt", "data.val_fraction=0.1"], sets].concat());
+        lab.run_of(lab.run(args.into_iter().chain(["--unset", "data.val"].map(str::to_owned))).expect(0))
+    };
+    let run = split("runs", &[]);
+    for (data, is_seen) in [("a.txt", true), ("part/train-*.bin", false), ("part/val-*.bin", false)] {
+        assert_eq!(seen(&lab, &run, &["--data", data]), is_seen, "{data}");
+    }
+    assert!(!seen(&lab, &run, &[]));
+    for (train, data, is_seen) in [
+        ("both/train-*.bin", "b.txt", false),
+        ("both/train-*.bin", "both/train-*.bin", true),
+        ("limited/*.bin", "b.txt", false),
+        ("a.txt", "both/val-*.bin", false),
+    ] {
+        let run = lab.train_in("others", &[bytes, &format!("data.train={train}"), "data.val=[]"]);
+        assert_eq!(seen(&lab, &run, &["--data", data]), is_seen, "{train} {data}");
+    }
+    // what the weights have seen whole, in one of several files
+    let trunk = lab.train_in("trunks", &[bytes, "data.train=[\"b.txt\", \"a.txt\"]", "data.val=[]"]);
+    let child =
+        split("children", &[&format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display())]);
+    assert_eq!(record(&child)["trained_before"], "validation_data");
+    assert!(seen(&lab, &child, &[]));
+}
+
 #[test]
 fn what_makes_no_split_is_refused_at_its_key() {
     let lab = Lab::new();

@@ -184,7 +184,9 @@ impl Folder {
         let mut inner: Option<OpenDir> = None;
         for part in name.parent().into_iter().flat_map(Path::components) {
             let directory = inner.as_ref().unwrap_or(&self.out);
-            directory.make(part.as_os_str())?;
+            if directory.make(part.as_os_str())? {
+                directory.sync()?;
+            }
             inner = Some(directory.inside(part.as_os_str())?);
         }
         Ok(inner)

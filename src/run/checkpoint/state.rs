@@ -105,8 +105,8 @@ pub struct CheckpointState {
     /// there are none, and by earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trained_before: Vec<String>,
-    /// The beginnings of the digests of the files that its weights were trained on, by this run and by those that they
-    /// came from, sorted; empty where they are too many, and by earlier versions.
+    /// By what the files that its weights were trained on, by this run and by those that they came from, are known
+    /// again (as `train_files` of the run's record), sorted; empty where they are too many, and by earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trained_files: Vec<String>,
     /// Sequences per forward pass of the session that has saved this.
@@ -137,7 +137,7 @@ pub struct CheckpointState {
 pub struct TrainedOn {
     /// The digests of whole sets, the first first.
     pub sets: Vec<String>,
-    /// The beginnings of the digests of files, sorted.
+    /// By what files are known again, sorted.
     pub files: Vec<String>,
 }
 
