@@ -58,7 +58,8 @@ pub struct FetchArgs {
     /// How often a download is tried again without a further byte before it is given up
     #[arg(long, value_name = "N", default_value_t = 6)]
     pub retries: u32,
-    /// Seconds without a byte after which a connection is given up; a hub's list has ten times as long in all, waits that it asks for aside
+    /// Seconds without a byte after which a connection is given up; a hub's list has ten times as long in all, waits
+    /// that it asks for aside
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub timeout: u64,
 }
