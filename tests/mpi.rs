@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::{Ended, Lab, Live, checkpoints, column, record, rows, spawned, tiny, wait};
 
 /// A hundred steps whose rows divide among 1, 2 and 4 ranks.
@@ -13,6 +15,12 @@ const LONG: [&str; 5] = [
     "optimizer.lr=1e-3",
     "checkpoint.every=50",
 ];
+
+/// One test at a time: ranks poll while they wait for each other, so two jobs on two cores slow each other down.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// `mpirun` with `size` ranks of the program.
 fn mpirun(lab: &Lab, size: usize, more: &[&str], args: &[String]) -> Command {
@@ -36,6 +44,21 @@ fn sized(runs: &str, size: usize, more: &[&str]) -> Vec<String> {
     tiny(runs, &sets)
 }
 
+/// Starts ranks and waits for some steps of their run. Ranks that end before fail the test with what they said.
+fn begun(lab: &Lab, command: Command, runs: &str, steps: usize) -> (Live, PathBuf) {
+    let mut live = spawned(command);
+    let mut is_over = false;
+    wait("some steps, or the end of the ranks", || {
+        is_over = live.is_over();
+        is_over || lab.runs(runs).first().is_some_and(|run| rows(&lab.path(runs).join(run)) > steps)
+    });
+    if is_over {
+        panic!("the ranks ended: {:?}", live.end());
+    }
+    let run = lab.only_run(runs);
+    (live, run)
+}
+
 fn finished(lab: &Lab, size: usize, more: &[&str]) -> Ended {
     let args = sized(&format!("mpi-{size}-{}", more.len()), size, more);
     let ended = support::ended(mpirun(lab, size, &[], &args));
@@ -45,6 +68,7 @@ fn finished(lab: &Lab, size: usize, more: &[&str]) -> Ended {
 
 #[test]
 fn two_and_four_ranks_give_the_losses_of_one() {
+    let _turn = turn();
     let lab = Lab::new();
     let alone = lab.train(&LONG);
     for (size, shard) in [(2, false), (4, false), (2, true), (4, true)] {
@@ -97,12 +121,11 @@ fn ranks(live: &mut Live) -> Vec<u32> {
 
 #[test]
 fn a_rank_that_is_killed_ends_the_job_and_the_last_checkpoint_stays() {
+    let _turn = turn();
     let lab = Lab::new();
     let sets = ["batch.micro_batch=1", "schedule.max_steps=1000000", "checkpoint.every=5"];
     let command = mpirun(&lab, 4, &[], &sized("runs", 4, &sets));
-    let mut live = spawned(command);
-    let run = lab.only_run("runs");
-    wait("some steps", || run.join("train.csv").exists() && rows(&run) > 8);
+    let (mut live, run) = begun(&lab, command, "runs", 8);
     let victim = ranks(&mut live)[2];
     let sent = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &victim.to_string()]).status();
     assert!(sent.is_ok_and(|status| status.success()));
@@ -112,9 +135,7 @@ fn a_rank_that_is_killed_ends_the_job_and_the_last_checkpoint_stays() {
     assert!(!checkpoints(&run).is_empty());
     // the same command resumes
     let before = rows(&run);
-    let mut again = spawned(mpirun(&lab, 2, &[], &sized("other", 2, &sets)));
-    let other = lab.only_run("other");
-    wait("some steps", || other.join("train.csv").exists() && rows(&other) > 3);
+    let (mut again, _) = begun(&lab, mpirun(&lab, 2, &[], &sized("other", 2, &sets)), "other", 3);
     again.signal("TERM");
     again.end();
     assert!(before >= 8);
@@ -122,14 +143,13 @@ fn a_rank_that_is_killed_ends_the_job_and_the_last_checkpoint_stays() {
 
 #[test]
 fn sigterm_to_mpirun_makes_one_checkpoint() {
+    let _turn = turn();
     let lab = Lab::new();
     let sets = ["batch.micro_batch=1", "schedule.max_steps=1000000", "checkpoint.every=0"];
     // mpirun gives its processes one second to end unless told otherwise
     let patient = ["--mca", "odls_base_sigkill_timeout", "5"];
     let command = mpirun(&lab, 2, &patient, &sized("runs", 2, &sets));
-    let mut live = spawned(command);
-    let run = lab.only_run("runs");
-    wait("some steps", || run.join("train.csv").exists() && rows(&run) > 3);
+    let (mut live, run) = begun(&lab, command, "runs", 3);
     live.signal("TERM");
     let ended = live.end();
     assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
@@ -140,6 +160,7 @@ fn sigterm_to_mpirun_makes_one_checkpoint() {
 
 #[test]
 fn a_recipe_for_another_number_of_ranks_is_refused_with_both_numbers() {
+    let _turn = turn();
     let lab = Lab::new();
     let command = mpirun(&lab, 2, &[], &sized("runs", 4, &["batch.micro_batch=1"]));
     let ended = support::ended(command);
@@ -149,6 +170,7 @@ fn a_recipe_for_another_number_of_ranks_is_refused_with_both_numbers() {
 
 #[test]
 fn a_rank_that_hangs_is_named_by_the_others() {
+    let _turn = turn();
     let lab = Lab::new();
     let sets = [
         "batch.micro_batch=1",
@@ -157,9 +179,7 @@ fn a_rank_that_hangs_is_named_by_the_others() {
         "distributed.timeout_s=5",
     ];
     let command = mpirun(&lab, 4, &[], &sized("runs", 4, &sets));
-    let mut live = spawned(command);
-    let run = lab.only_run("runs");
-    wait("some steps", || run.join("train.csv").exists() && rows(&run) > 8);
+    let (mut live, run) = begun(&lab, command, "runs", 8);
     let victim = ranks(&mut live)[2].to_string();
     let signal = |name: &str| Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", name, &victim]).status();
     assert!(signal("STOP").is_ok_and(|status| status.success()));

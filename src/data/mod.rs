@@ -43,7 +43,7 @@ pub use inspect::{Inspection, inspect};
 pub use order::RowOrder;
 pub use progress::{NoProgress, Progress};
 pub use shard::ShardInfo;
-pub use source::files;
+pub use source::{files, named_or_matching};
 pub use stream::TokenStream;
 pub use tokenizer::{Tokenizer, TokenizerKind};
 pub use write::write_llmc;

@@ -51,7 +51,7 @@ fn expand_within(specs: &[String], looked: &mut Looked) -> Result<Vec<Source>, D
     for spec in specs {
         if spec.starts_with(PREFIX) {
             sources.push(Source::Builtin(Lipsum::parse(spec)?));
-        } else if Path::new(spec).exists() || !is_glob(spec) {
+        } else if is_name(spec) {
             unfinished::check_shard(Path::new(spec))?;
             sources.push(Source::File(Found::named(Path::new(spec))));
         } else {
@@ -77,6 +77,16 @@ pub fn files(specs: &[String]) -> Vec<PathBuf> {
     expanded.flatten().filter_map(path).collect()
 }
 
+/// The path that an entry names, or those that it matches as a pattern, in order: none that another user's link leads
+/// to. What is there as it is spelled is no pattern.
+///
+/// # Errors
+/// [`DataError`] for a pattern that matches nothing, is malformed, or leads past too many names, to a directory that
+/// cannot be read or through another user's link.
+pub fn named_or_matching(entry: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError> {
+    if is_name(entry) { Ok(vec![PathBuf::from(entry)]) } else { matches(entry, looked) }
+}
+
 /// Why a name would lead to nothing, for each such name in `specs`.
 pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
     let mut looked = Looked::default();
@@ -90,8 +100,9 @@ pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
     specs.iter().filter_map(fault).collect()
 }
 
-fn is_glob(spec: &str) -> bool {
-    spec.contains(['*', '?', '['])
+/// Whether an entry names a path.
+fn is_name(entry: &str) -> bool {
+    Path::new(entry).exists() || !entry.contains(['*', '?', '['])
 }
 
 fn matches(pattern: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError> {

@@ -99,11 +99,26 @@ pub struct Origin {
     pub texts: HashSet<String>,
     /// The shards that are named.
     pub shards: HashSet<String>,
-    /// Whether all shards for training are named.
-    pub is_all: bool,
-    /// Whether the set has shards to validate on, or a limit ended it: which part of the texts those for training hold
-    /// is not known then.
-    pub is_split: bool,
+    /// Whether the shards that are named hold the texts to their end: all shards for training, of a set that has none to
+    /// validate on and that no limit has ended. Which part of the texts other shards hold is not known.
+    pub is_whole: bool,
+}
+
+impl Origin {
+    /// The digests of the texts.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(String::as_str)
+    }
+
+    /// Whether the shards hold something of one of the texts for which `is_one` holds, as far as that is certain: of
+    /// what is a part of several texts, each may be in the rest.
+    pub fn holds_one_of(&self, is_one: impl Fn(&str) -> bool) -> bool {
+        let mut texts = self.texts().map(is_one);
+        match self.is_whole {
+            true => texts.any(|is_one| is_one),
+            false => !self.texts.is_empty() && texts.all(|is_one| is_one),
+        }
+    }
 }
 
 /// What a file was prepared from, if that is among those found.
@@ -131,9 +146,10 @@ pub fn origins(specs: &[String]) -> HashMap<PathBuf, Origin> {
         let train = &card.train.files;
         let limit = card.options.get("limit_tokens").and_then(serde_json::Value::as_u64);
         let sources = card.sources.iter().filter(|source| source.documents > 0);
+        let is_all = !train.is_empty() && train.iter().all(|name| shards.contains(name));
+        let is_split = !card.val.files.is_empty() || limit.is_some_and(|limit| card.tokens >= limit);
         let origin = Origin {
-            is_all: !train.is_empty() && train.iter().all(|name| shards.contains(name)),
-            is_split: !card.val.files.is_empty() || limit.is_some_and(|limit| card.tokens >= limit),
+            is_whole: is_all && !is_split,
             texts: sources.map(|source| source.blake3.clone()).collect(),
             shards,
         };

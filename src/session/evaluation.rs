@@ -7,7 +7,7 @@ pub use super::evaluated::{Evaluated, LossOn, OfRun, TaskScores, no_run};
 use super::inputs::{self, Limits};
 use super::measured;
 use super::model::{self, Model, Options, Source};
-use super::seen::has_seen;
+use super::seen::TrainingData;
 use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
 use crate::engine::EngineError;
 use crate::eval::{self, Definition, EvalError, Kind, Passes, Share, Tally, Task};
@@ -237,7 +237,9 @@ fn open_data(
         check_tokenizer(source, request.data, tokenizer)?;
         let options = OpenOptions { block_size, vocab_size, tokenizer, cache, progress };
         let set = Dataset::open(request.data, options).context("--data")?;
-        let is_seen = has_seen(source, &set, &vocabulary::origins(request.data));
+        let record = source.run().and_then(|run| RunRecord::read(run).ok().flatten());
+        let trained_on = TrainingData::of(source, record.as_ref());
+        let is_seen = trained_on.has_some_of(&set, &vocabulary::origins(request.data));
         let part = part(None, set, request.data.to_vec(), (asked, None), block_size)?;
         return Ok(vec![OwnData { is_seen, ..part }]);
     }
@@ -270,8 +272,9 @@ fn open_data(
     // a part that is split off is of files that are trained on
     let is_apart = recipe.data.val_fraction.is_none();
     let origins = vocabulary::origins(&recipe.data.val);
+    let trained_on = if is_apart { TrainingData::of(source, Some(&record)) } else { TrainingData::default() };
     let parts = sets.into_iter().zip(files).zip(0..).map(|(((name, set), files), place)| {
-        let is_seen = is_known(name.as_ref()) || is_apart && has_seen(source, &set, &origins);
+        let is_seen = is_known(name.as_ref()) || trained_on.has_some_of(&set, &origins);
         let part = part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)?;
         Ok(OwnData { is_seen, ..part })
     });

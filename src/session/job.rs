@@ -22,6 +22,8 @@ pub(super) struct Job<'a> {
     pub(super) chosen: Option<Begun>,
     /// The training data that its first weights had seen; known to the leader.
     pub(super) trained_before: TrainedOn,
+    /// By what all training data of its checkpoints are known again; known to the leader.
+    pub(super) trained_files: Vec<String>,
     /// How long it is expected to take, once the leader has asked.
     pub(super) prediction: Option<Prediction>,
     /// What `--set` changed of the run's own recipe, as `key=value`.
@@ -45,6 +47,7 @@ impl<'a> Job<'a> {
             plan,
             chosen: None,
             trained_before,
+            trained_files: Vec::new(),
             prediction: None,
             overrides: &[],
         }

@@ -45,6 +45,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
         let CheckpointState { trained_before, trained_files, .. } = reader.state();
         job.trained_before = TrainedOn { sets: trained_before.clone(), files: trained_files.clone() };
     }
+    job.trained_files = job.data.files_seen(&job.trained_before.files);
     let record = job.dir.record()?;
     measured::check_tasks(job.dir.path(), record.as_ref(), job.data)?;
     meaning::check(job.dir.path(), record.as_ref(), job.data)?;
@@ -322,9 +323,10 @@ impl Job<'_> {
         if let Some(parent) = self.data.start.parent() {
             record.parent = Some(parent.clone());
         }
-        let shards = self.data.shards();
-        record.trains_on_validation = !shards.shared().is_empty();
-        record.trains_on_sets = shards.shared_sets();
+        let shared = self.data.shared();
+        record.trains_on_validation = !shared.is_empty();
+        record.trains_on_sets = shared.into_iter().filter_map(|shard| shard.set).collect();
+        record.trains_on_sets.dedup();
         // what was known at the start may be too much for a checkpoint
         let is_known = record.trained_before == Some(TrainedBefore::ValidationData);
         if !is_known {

@@ -3,11 +3,11 @@
 use super::ending::UsageError;
 use super::inputs::{self, Data, Limits};
 use super::{missing, task_names};
-use crate::data::{DataError, Dataset, Tokenizer};
+use crate::data::{self, DataError, Dataset, Tokenizer};
 use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::plan::Plan;
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
-use crate::regular::{Looked, Matches, Refused, matching_within};
+use crate::regular::Looked;
 use crate::run::RunRecord;
 use crate::run::columns::NAMED_SET;
 use crate::run::record::{digest_of_set, digest_of_task, is_of_task};
@@ -56,8 +56,8 @@ impl Tasks {
             problems.append(resolved.complain_at_length(key, &format!("{key}: {message}"), help));
         };
         let first = hellaswag.iter().map(|path| (HELLASWAG, NAME.to_owned(), path.clone()));
-        let others = expanded(tasks).unwrap_or_else(|fault| {
-            complain(&mut problems, TASKS, fault);
+        let others = expanded(tasks).unwrap_or_else(|error| {
+            complain(&mut problems, TASKS, (error.to_string(), Vec::new()));
             Vec::new()
         });
         let others = others.into_iter().map(|path| (TASKS, task_name(&path), path));
@@ -123,29 +123,15 @@ impl Tasks {
 }
 
 /// The files of the entries of `eval.tasks`: those that a pattern matches, in order, or the one that an entry names.
-fn expanded(entries: &[String]) -> Result<Vec<PathBuf>, Fault> {
+fn expanded(entries: &[String]) -> Result<Vec<PathBuf>, DataError> {
     let mut looked = Looked::default();
     let mut files = Vec::new();
     for entry in entries {
-        if Path::new(entry).exists() {
-            files.push(PathBuf::from(entry));
-            continue;
-        }
-        let Matches { paths, unreadable } = match matching_within(entry, &mut looked) {
-            Ok(matches) => matches,
-            // a name with brackets in it
-            Err(Refused::Malformed(_)) => Matches::default(),
-            Err(Refused::TooMany) => {
-                return Err((format!("`{entry}`: {}", Refused::TooMany), Vec::new()));
-            }
-        };
-        if let Some((path, error)) = unreadable {
-            return Err((format!("`{entry}`: could not read `{}`: {error}", path.display()), Vec::new()));
-        }
-        match paths.is_empty() {
+        match data::named_or_matching(entry, &mut looked) {
+            Ok(paths) => files.extend(paths),
             // which is said to be missing, or skipped
-            true => files.push(PathBuf::from(entry)),
-            false => files.extend(paths),
+            Err(DataError::NoMatch { .. } | DataError::BadPattern { .. }) => files.push(entry.into()),
+            Err(error) => return Err(error),
         }
     }
     Ok(files)

@@ -35,7 +35,7 @@ pub(super) fn state(
             ("val".to_owned(), data.digests.val.clone()),
         ]),
         trained_before: job.trained_before.sets.clone(),
-        trained_files: data.files_seen(&job.trained_before.files),
+        trained_files: job.trained_files.clone(),
         micro_batch: begun.micro_batch,
         keeps_outputs: begun.keeps_outputs,
         chosen: job.chosen.map(chosen),

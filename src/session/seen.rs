@@ -7,7 +7,7 @@ use super::inputs::{Data, relative};
 use super::model::Source;
 use crate::data::vocabulary::{Origin, origin_of};
 use crate::data::{self, Dataset, Format, ShardInfo};
-use crate::plan::lints::{Shard, Shards};
+use crate::plan::lints::{Shards, Shared};
 use crate::recipe::{Overrides, load};
 use crate::run::checkpoint::{CheckpointState, TrainedOn};
 use crate::run::record::TrainedBefore;
@@ -58,11 +58,10 @@ impl Data {
     fn texts_trained_on(&self) -> impl Iterator<Item = String> {
         let dirs = self.train.shards().filter_map(|info| info.path.as_ref()?.parent());
         let dirs: HashSet<&Path> = dirs.collect();
-        let origins =
-            self.origins[0].iter().filter(move |(dir, origin)| origin.is_all && dirs.contains(&***dir));
+        let origins = self.origins[0].iter().filter(move |(dir, _)| dirs.contains(&***dir));
         origins.flat_map(|(_, origin)| {
+            let is_part = !origin.is_whole || self.uncut.is_some();
             // of a part of several texts, each may be in the rest
-            let is_part = origin.is_split || self.uncut.is_some();
             let known = (!is_part || origin.texts.len() == 1).then_some(&origin.texts);
             known.into_iter().flatten().map(move |text| begin(text) + if is_part { PART } else { "" })
         })
@@ -83,47 +82,71 @@ impl Data {
         files
     }
 
-    /// What lints compare.
-    pub fn shards(&self) -> Shards {
+    /// The shards of validation data of which something is trained on, as far as that is certain.
+    pub(super) fn shared(&self) -> Vec<Shared> {
         let [of_train, of_val] = &self.origins;
-        let texts = |is_wanted: fn(&Origin) -> bool| -> HashSet<String> {
-            let wanted = of_train.values().filter(|origin| is_wanted(origin));
-            wanted.flat_map(|origin| origin.texts.iter().cloned()).collect()
-        };
-        let shard = |info: &ShardInfo, set: Option<&str>| {
-            let content = match info.format {
-                Format::Builtin => beginning(info).to_owned(),
-                _ => info.digest.to_string(),
-            };
-            let largest = info.range.and_then(|(_, largest)| usize::try_from(largest).ok());
-            let origin = info.path.as_ref().and_then(|path| origin_of(path, of_val));
-            let texts = origin.map(|origin| origin.texts.clone()).unwrap_or_default();
-            Shard { name: relative(&info.name), set: set.map(str::to_owned), content, texts, largest }
-        };
-        let mut train: Vec<Shard> = self.train.shards().map(|info| shard(info, None)).collect();
-        let val = self.validation().flat_map(|(name, set)| set.shards().map(move |info| (info, name)));
-        let val: Vec<Shard> = val.map(|(info, name)| shard(info, name)).collect();
+        let mut contents: Vec<String> = self.train.shards().map(content_of).collect();
         // the parts of a shard that is cut in two have no token in common
         if let Some(cut) = self.train.are_whole().position(|is_whole| !is_whole) {
-            let is_elsewhere = |at: usize| at != cut && train[at].content == train[cut].content;
-            if !(0..train.len()).any(is_elsewhere) {
-                train[cut].content += " to the cut";
+            let is_elsewhere = |at: usize| at != cut && contents[at] == contents[cut];
+            if !(0..contents.len()).any(is_elsewhere) {
+                contents[cut] += " to the cut";
             }
         }
+        let val = self.validation().flat_map(|(set, data)| data.shards().map(move |info| (set, info)));
+        let val: Vec<_> = val.map(|(set, info)| (set, info, content_of(info))).collect();
+        let trained: HashSet<&str> = contents.iter().map(String::as_str).collect();
+        // texts to their end
+        let whole =
+            |origins| Origins::values(origins).filter(|origin| origin.is_whole).flat_map(Origin::texts);
+        let whole_trained: HashSet<&str> =
+            whole(of_train).filter(|_| self.uncut.is_none()).chain(trained.iter().copied()).collect();
+        let whole_val: HashSet<&str> =
+            whole(of_val).chain(val.iter().map(|(.., content)| content.as_str())).collect();
+        let partly = of_train.values().filter(|origin| origin.holds_one_of(|text| whole_val.contains(text)));
+        let partly: HashSet<&str> = partly.flat_map(Origin::texts).collect();
+        let is_shared = |info: &ShardInfo, content: &str| {
+            let origin = info.path.as_ref().and_then(|path| origin_of(path, of_val));
+            let is_prepared_from_one = |origin: &Origin| {
+                origin.holds_one_of(|text| {
+                    whole_trained.contains(text) || origin.is_whole && partly.contains(text)
+                })
+            };
+            trained.contains(content) || partly.contains(content) || origin.is_some_and(is_prepared_from_one)
+        };
+        let shared = val.iter().filter(|(_, info, content)| is_shared(info, content));
+        let named = |(set, info, _): &(Option<&str>, &ShardInfo, _)| Shared {
+            name: relative(&info.name),
+            set: set.map(str::to_owned),
+        };
+        shared.map(named).collect()
+    }
+
+    /// What lints ask about the files.
+    pub fn shards(&self) -> Shards {
+        let val = self.validation().flat_map(|(_, set)| set.shards());
+        let largest = self.train.shards().chain(val).filter_map(|info| usize::try_from(info.range?.1).ok());
+        let largest = largest.max();
         let val_is_seen =
             self.trained_before(&self.start.trained_on()) == Some(TrainedBefore::ValidationData);
-        let prepared_from = texts(|origin| origin.is_all);
-        let prepared_whole = texts(|origin| origin.is_all && !origin.is_split);
         let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);
         let cut = cut.map(|task| (task.name.clone(), task.cut.contexts, task.examples.len())).collect();
         let skipped = self.tasks.skipped.clone();
-        Shards { train, prepared_from, prepared_whole, val, val_is_seen, skipped, cut }
+        Shards { train: self.train.shards().len(), largest, shared: self.shared(), val_is_seen, skipped, cut }
     }
 }
 
 /// The first 16 hexadecimal digits of a digest.
 fn begin(digest: impl AsRef<str>) -> String {
     digest.as_ref().chars().take(16).collect()
+}
+
+/// What two shards with common contents share: a digest, or the beginning of a built-in text's name.
+fn content_of(info: &ShardInfo) -> String {
+    match info.format {
+        Format::Builtin => beginning(info).to_owned(),
+        _ => info.digest.to_string(),
+    }
 }
 
 /// What stands for a file or a built-in text.
@@ -146,18 +169,13 @@ fn has_one_of(set: &Dataset, origins: &Origins, files: &HashSet<&str>) -> bool {
         let names = [begin_of(info), begin(info.digest.to_hex())];
         names.iter().any(|own| files.contains(&**own) || files.contains(&*format!("{own}{PART}")))
     };
+    let is_known = |text: &str, is_whole: bool| {
+        let text = begin(text);
+        files.contains(&*text) || is_whole && files.contains(&*(text + PART))
+    };
     let is_prepared_from_one = |info: &ShardInfo| {
         let origin = info.path.as_ref().and_then(|path| origin_of(path, origins));
-        origin.is_some_and(|origin| {
-            // of a part of several texts, each may be in the rest
-            let is_whole = origin.is_all && !origin.is_split;
-            let mut known = origin.texts.iter().map(|text| files.contains(&*begin(text)));
-            if is_whole {
-                known.any(|is_known| is_known)
-            } else {
-                known.len() > 0 && known.all(|is_known| is_known)
-            }
-        })
+        origin.is_some_and(|origin| origin.holds_one_of(|text| is_known(text, origin.is_whole)))
     };
     set.shards().any(|info| is_file(info) || is_prepared_from_one(info))
 }
@@ -177,22 +195,38 @@ pub(super) fn perhaps_seen(data: &Data, trained_on: &TrainedOn) -> Option<String
     })
 }
 
-/// Whether a model was trained on some of a set, as far as its checkpoint and its run say.
-pub(super) fn has_seen(source: &Source, set: &Dataset, origins: &Origins) -> bool {
-    let state = CheckpointState::read(dir_of_weights(source.weights())).ok();
-    let TrainedOn { sets, mut files } = state.map(|state| state.trained_on()).unwrap_or_default();
-    if sets.contains(&set.digest()) {
-        return true;
+/// What a model was trained on, as far as its checkpoint and its run say.
+#[derive(Default)]
+pub(super) struct TrainingData {
+    /// The digests of whole sets.
+    sets: Vec<String>,
+    /// By what files are known again.
+    files: Vec<String>,
+    /// Where the files were, of a run that says no more of them: one of an earlier version, or of very many files.
+    places: HashSet<PathBuf>,
+}
+
+impl TrainingData {
+    /// Reads what the checkpoint of a model says, beside the record of its run.
+    pub(super) fn of(source: &Source, record: Option<&RunRecord>) -> Self {
+        let state = CheckpointState::read(dir_of_weights(source.weights())).ok();
+        let TrainedOn { sets, mut files } = state.map(|state| state.trained_on()).unwrap_or_default();
+        files.extend(record.map(|record| record.train_files.clone()).unwrap_or_default());
+        let run = source.run().filter(|_| files.is_empty());
+        let recipe = run.and_then(|run| load(&run.join(dir::RECIPE), &Overrides::default()).ok());
+        let train = recipe.map(|resolved| data::files(&resolved.recipe.data.train)).unwrap_or_default();
+        let places = train.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        Self { sets, files, places }
     }
-    let record = source.run().and_then(|run| RunRecord::read(run).ok().flatten());
-    files.extend(record.map(|record| record.train_files).unwrap_or_default());
-    if !files.is_empty() {
-        return has_one_of(set, origins, &files.iter().map(String::as_str).collect());
+
+    /// Whether some of a set are among them.
+    pub(super) fn has_some_of(&self, set: &Dataset, origins: &Origins) -> bool {
+        let is_at_one = |info: &ShardInfo| {
+            let place = info.path.as_ref().and_then(|path| path.canonicalize().ok());
+            place.is_some_and(|place| self.places.contains(&place))
+        };
+        self.sets.contains(&set.digest())
+            || has_one_of(set, origins, &self.files.iter().map(String::as_str).collect())
+            || !self.places.is_empty() && set.shards().any(is_at_one)
     }
-    // a run of an earlier version, or of very many files, says where they were
-    let recipe = source.run().map(|run| load(&run.join(dir::RECIPE), &Overrides::default()));
-    let train = recipe.and_then(Result::ok).map(|resolved| data::files(&resolved.recipe.data.train));
-    let real = |path: &Path| path.canonicalize().ok();
-    let train: HashSet<PathBuf> = train.unwrap_or_default().iter().filter_map(|path| real(path)).collect();
-    set.shards().filter_map(|info| real(info.path.as_ref()?)).any(|path| train.contains(&path))
 }

@@ -372,6 +372,9 @@ fn mistakes_are_named_with_their_keys() {
     // and files that are none of them
     let more = [tasks, &["eval.tasks=many/*"]].concat();
     lab.run(tiny("refused", &more)).expect(2).says(&["eval.tasks", "many/099.jsonl"]);
+    let more = [tasks, &["eval.tasks=[\"many[1]/*\"]"]].concat();
+    drop(lab.write("many[1]/none.jsonl", "{}"));
+    lab.run(tiny("refused", &more)).expect(2).says(&["eval.tasks", "many[1]/none.jsonl"]);
     let more = [tasks, &["eval.tasks=[\"many/[\"]"]].concat();
     lab.run(tiny("refused", &more)).expect(2).says(&["eval.tasks", "many/["]);
     // everything that is wrong at once

@@ -54,7 +54,7 @@ threads = 1
 ";
 
 /// How long anything may take before a test gives up on it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A temporary directory with `tiny.toml` and its data, and everything that is run there.
 pub(crate) struct Lab(tempfile::TempDir);

@@ -1,7 +1,7 @@
 //! Data that say less than they seem to.
 
 use super::shape::cost;
-use super::{Remark, Shard, Subject};
+use super::{Remark, Subject};
 use crate::model::Dims;
 use crate::plan::SourceSize;
 use crate::wording::{count, thousands};
@@ -13,7 +13,7 @@ const EPOCHS: f64 = 4.0;
 pub(super) fn overlap(subject: &Subject) -> Remark {
     let data = &subject.recipe.data;
     let shared: Vec<&str> = match subject.shards {
-        Some(shards) => shards.shared().into_iter().map(|shard| shard.name.as_str()).collect(),
+        Some(shards) => shards.shared.iter().map(|shard| shard.name.as_str()).collect(),
         // without the files, only what is named twice can be known
         None => data.val.iter().filter(|entry| data.train.contains(entry)).map(String::as_str).collect(),
     };
@@ -122,7 +122,7 @@ pub(super) fn unread(subject: &Subject) -> Remark {
     let in_rows = data.train_rows * subject.plan.memory.dims.block_size as u64;
     let unread = data.train_tokens.saturating_sub(in_rows);
     let share = unread as f64 / data.train_tokens as f64;
-    (shards.train.len() > 1 && share > UNREAD).then(|| {
+    (shards.train > 1 && share > UNREAD).then(|| {
         (
             "data.train",
             format!(
@@ -140,7 +140,7 @@ pub(super) fn unread(subject: &Subject) -> Remark {
 /// are encoded with.
 pub(super) fn vocab(subject: &Subject) -> Remark {
     let (shards, dims) = (subject.shards?, subject.plan.memory.dims);
-    let largest = shards.train.iter().chain(&shards.val).filter_map(|shard: &Shard| shard.largest).max()?;
+    let largest = shards.largest?;
     // trained weights bring their vocabulary with them
     let is_given = subject.recipe.model.init_from.is_some();
     (!is_given && 2 * (largest + 1) <= dims.vocab_size).then(|| {

@@ -12,7 +12,6 @@ use super::hardware::Hardware;
 use super::predict::Prediction;
 use crate::recipe::{LintCode, Recipe};
 use serde::Serialize;
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// What lints look at.
@@ -30,17 +29,15 @@ pub struct Subject<'a> {
     pub prediction: Option<&'a Prediction>,
 }
 
-/// The shards of both data sets, in reading order.
+/// What is known of the files of data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shards {
-    /// Of the training data.
-    pub train: Vec<Shard>,
-    /// Digests of the texts that training data were prepared from.
-    pub prepared_from: HashSet<String>,
-    /// Those of them of which no part was set aside.
-    pub prepared_whole: HashSet<String>,
-    /// Of the validation data.
-    pub val: Vec<Shard>,
+    /// How many are trained on.
+    pub train: usize,
+    /// The largest token of all, if there is one.
+    pub largest: Option<usize>,
+    /// Those of the validation data of which something is trained on.
+    pub shared: Vec<Shared>,
     /// Whether the weights that the run begins with were trained on the validation data.
     pub val_is_seen: bool,
     /// Files of tasks that are not there, and the run trains without, with their keys.
@@ -49,42 +46,13 @@ pub struct Shards {
     pub cut: Vec<(String, usize, usize)>,
 }
 
-impl Shards {
-    /// The shards of the validation data that are among those of the training data.
-    #[must_use]
-    pub fn shared(&self) -> Vec<&Shard> {
-        let trained_on: HashSet<&String> = self.train.iter().map(|shard| &shard.content).collect();
-        let is_whole = |text: &String| trained_on.contains(text) || self.prepared_whole.contains(text);
-        let is_shared = |shard: &&Shard| {
-            trained_on.contains(&shard.content)
-                || self.prepared_from.contains(&shard.content)
-                || shard.texts.iter().any(is_whole)
-        };
-        self.val.iter().filter(is_shared).collect()
-    }
-
-    /// The names of those of several sets of validation data that have such shards.
-    #[must_use]
-    pub fn shared_sets(&self) -> Vec<String> {
-        let mut sets: Vec<String> = self.shared().into_iter().filter_map(|shard| shard.set.clone()).collect();
-        sets.dedup();
-        sets
-    }
-}
-
-/// One shard.
+/// A shard of validation data of which something is trained on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shard {
+pub struct Shared {
     /// For people.
     pub name: String,
-    /// The set that it is of, where there are several of validation data.
+    /// The set that it is of, where there are several.
     pub set: Option<String>,
-    /// What two shards with common contents share: a digest, or the seed of a generated text.
-    pub content: String,
-    /// Digests of the texts that it was prepared from, of a shard to validate on.
-    pub texts: HashSet<String>,
-    /// The largest token, if there is one.
-    pub largest: Option<usize>,
 }
 
 /// A remark.
