@@ -113,6 +113,9 @@ pub struct SourceCard {
     pub blake3: String,
     /// Documents that were taken from it.
     pub documents: u64,
+    /// Tokens of these documents, separators included; none in cards of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
 }
 
 impl Card {

@@ -21,6 +21,7 @@ mod mapping;
 mod megatron;
 pub mod mixture;
 pub mod order;
+pub mod origin;
 pub mod prepare;
 pub mod progress;
 mod reading;

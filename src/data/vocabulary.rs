@@ -8,7 +8,7 @@ use super::source::{Source, expand, files};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::{DataError, megatron, unfinished};
 use crate::{regular, weights};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// What a file beside the data says about their tokens.
@@ -90,72 +90,6 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
         }
     }
     found
-}
-
-/// What shards of a finished set were prepared from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// blake3 of the texts that documents were taken from.
-    pub texts: HashSet<String>,
-    /// The shards that are named.
-    pub shards: HashSet<String>,
-    /// Whether the shards that are named hold the texts to their end: all shards for training, of a set that has none to
-    /// validate on and that no limit has ended. Which part of the texts other shards hold is not known.
-    pub is_whole: bool,
-}
-
-impl Origin {
-    /// The digests of the texts.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        self.texts.iter().map(String::as_str)
-    }
-
-    /// Whether the shards hold something of one of the texts for which `is_one` holds, as far as that is certain: of
-    /// what is a part of several texts, each may be in the rest.
-    pub fn holds_one_of(&self, is_one: impl Fn(&str) -> bool) -> bool {
-        let mut texts = self.texts().map(is_one);
-        match self.is_whole {
-            true => texts.any(|is_one| is_one),
-            false => !self.texts.is_empty() && texts.all(|is_one| is_one),
-        }
-    }
-}
-
-/// What a file was prepared from, if that is among those found.
-#[must_use]
-pub fn origin_of<'a>(file: &Path, origins: &'a HashMap<PathBuf, Origin>) -> Option<&'a Origin> {
-    let origin = origins.get(unfinished::dir_of(file))?;
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    Some(origin).filter(|origin| origin.shards.contains(&*name))
-}
-
-/// What the shards that `specs` name were prepared from, by their directories. What cannot be read is left out.
-#[must_use]
-pub fn origins(specs: &[String]) -> HashMap<PathBuf, Origin> {
-    let mut by_dir: HashMap<PathBuf, HashSet<String>> = HashMap::new();
-    for path in files(specs) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        by_dir.entry(unfinished::dir_of(&path).to_owned()).or_default().insert(name);
-    }
-    let origin = |(dir, names): (PathBuf, HashSet<String>)| {
-        let is_its = |card: &Card, name: &String| {
-            card.lists(name) && !regular::is_put_beside(&dir.join(CARD), &dir.join(name))
-        };
-        let card = Card::read(&dir).ok().flatten()?;
-        let shards: HashSet<String> = names.into_iter().filter(|name| is_its(&card, name)).collect();
-        let train = &card.train.files;
-        let limit = card.options.get("limit_tokens").and_then(serde_json::Value::as_u64);
-        let sources = card.sources.iter().filter(|source| source.documents > 0);
-        let is_all = !train.is_empty() && train.iter().all(|name| shards.contains(name));
-        let is_split = !card.val.files.is_empty() || limit.is_some_and(|limit| card.tokens >= limit);
-        let origin = Origin {
-            is_whole: is_all && !is_split,
-            texts: sources.map(|source| source.blake3.clone()).collect(),
-            shards,
-        };
-        (!origin.shards.is_empty()).then_some((dir, origin))
-    };
-    by_dir.into_iter().filter_map(origin).collect()
 }
 
 /// The tokenizer of a data set: the one that lies beside its files, else one of the kind that is asked for. The

@@ -111,6 +111,8 @@ pub struct Facts {
     pub parent: Option<Parent>,
     /// What the weights that it began with had been trained on beside its own training data.
     pub trained_before: Option<TrainedBefore>,
+    /// Those of several sets of validation data that are known to have been among those data.
+    pub trained_before_sets: Vec<String>,
     /// Whether some of its validation data are among its training data.
     pub trains_on_validation: bool,
     /// Those of several sets of validation data of which that is so.
@@ -164,6 +166,7 @@ impl From<RunRecord> for Facts {
             evaluated_before: record.evaluated_before,
             parent: record.parent,
             trained_before: record.trained_before,
+            trained_before_sets: record.trained_before_sets,
             trains_on_validation: record.trains_on_validation,
             trains_on_sets: record.trains_on_sets,
             reached_target: record.reached_target,

@@ -171,6 +171,9 @@ pub struct RunRecord {
     /// known: weights of other programs do not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trained_before: Option<TrainedBefore>,
+    /// Those of several sets of validation data that are known to have been among those data.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trained_before_sets: Vec<String>,
     /// Whether some of its validation data are among its training data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trains_on_validation: bool,

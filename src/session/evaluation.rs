@@ -8,7 +8,7 @@ use super::inputs::{self, Limits};
 use super::measured;
 use super::model::{self, Model, Options, Source};
 use super::seen::TrainingData;
-use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
+use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, origin, vocabulary};
 use crate::engine::EngineError;
 use crate::eval::{self, Definition, EvalError, Kind, Passes, Share, Tally, Task};
 use crate::recipe::{DataConfig, Overrides, load};
@@ -223,6 +223,13 @@ struct OwnData {
     is_seen: bool,
 }
 
+impl OwnData {
+    /// The rows that the tokens are in.
+    fn rows(&self, block_size: usize) -> u64 {
+        self.tokens.div_ceil(block_size as u64)
+    }
+}
+
 /// The data of the request, or the validation data of the run's recipe, as far as the run itself reads them: the set
 /// that decides what is best first.
 fn open_data(
@@ -239,8 +246,9 @@ fn open_data(
         let set = Dataset::open(request.data, options).context("--data")?;
         let record = source.run().and_then(|run| RunRecord::read(run).ok().flatten());
         let trained_on = TrainingData::of(source, record.as_ref());
-        let is_seen = trained_on.has_some_of(&set, &vocabulary::origins(request.data));
+        let origins = origin::origins(request.data);
         let part = part(None, set, request.data.to_vec(), (asked, None), block_size)?;
+        let is_seen = trained_on.has_some_of(&part.set, part.rows(block_size), &origins);
         return Ok(vec![OwnData { is_seen, ..part }]);
     }
     let Some(run) = source.run() else { return Ok(Vec::new()) };
@@ -263,19 +271,27 @@ fn open_data(
     };
     let own = Some(recipe.eval_tokens());
     let record = RunRecord::read(run)?.unwrap_or_default();
+    let trained_on = TrainingData::of(source, Some(&record));
     let is_only_before = sets.len() == 1 && record.trained_before == Some(TrainedBefore::ValidationData);
-    let is_known = |name: Option<&String>| match &record.trains_on_sets[..] {
-        // a single set, or one of those of an earlier version
-        [] => record.trains_on_validation || is_only_before,
-        sets => name.is_some_and(|name| sets.contains(name)),
+    let is_among = |sets: &[String], name: Option<&String>| name.is_some_and(|name| sets.contains(name));
+    let is_known = |name: Option<&String>| {
+        let is_of_run = match &record.trains_on_sets[..] {
+            // a single set, or one of those of an earlier version
+            [] => record.trains_on_validation,
+            sets => is_among(sets, name),
+        };
+        is_of_run && trained_on.has_own || is_only_before || is_among(&record.trained_before_sets, name)
     };
     // a part that is split off is of files that are trained on
     let is_apart = recipe.data.val_fraction.is_none();
-    let origins = vocabulary::origins(&recipe.data.val);
-    let trained_on = if is_apart { TrainingData::of(source, Some(&record)) } else { TrainingData::default() };
+    let origins = origin::origins(&recipe.data.val);
     let parts = sets.into_iter().zip(files).zip(0..).map(|(((name, set), files), place)| {
-        let is_seen = is_known(name.as_ref()) || trained_on.has_some_of(&set, &origins);
+        let is_known = is_known(name.as_ref());
         let part = part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)?;
+        let rows = part.rows(block_size);
+        // what is known of all is not known of the first files
+        let is_all = !is_apart || part.set.shards().len() == 1 || rows >= part.set.rows();
+        let is_seen = is_known && is_all || is_apart && trained_on.has_some_of(&part.set, rows, &origins);
         Ok(OwnData { is_seen, ..part })
     });
     parts.collect()

@@ -5,10 +5,10 @@ use super::begun::Begun;
 pub use super::encoded::cache;
 use super::measured::Tasks;
 pub use super::relative::relative;
-use super::seen::Origins;
 use super::start::Start;
 use super::unusable::check_vocabulary;
 pub use super::unusable::{InputError, InputErrors};
+use crate::data::origin::{self, Origins};
 use crate::data::{self, DataError, Dataset, OpenOptions, TokenStream, Tokenizer, mixture, vocabulary};
 use crate::eval::Task;
 use crate::plan::{Before, DataSize, SetSize, SourceSize, TaskSize};
@@ -243,7 +243,7 @@ impl Data {
         };
         let val_name = val_name.map(str::to_owned);
         let (start, tasks) = (Start::Random, Tasks::default());
-        let origins = [&config.train[..], &config.val[..]].map(vocabulary::origins);
+        let origins = [&config.train[..], &config.val[..]].map(origin::origins);
         Ok(Self { train, origins, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
     }
 

@@ -330,7 +330,8 @@ impl Job<'_> {
         // what was known at the start may be too much for a checkpoint
         let is_known = record.trained_before == Some(TrainedBefore::ValidationData);
         if !is_known {
-            record.trained_before = self.data.trained_before(&self.trained_before);
+            (record.trained_before, record.trained_before_sets) =
+                self.data.trained_before(&self.trained_before);
         }
         record.by_row = measured::by_row(self.data, &self.plan);
         record.train_files = self.data.files_seen(&[]);

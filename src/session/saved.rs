@@ -14,6 +14,8 @@ pub(super) fn state(
     logs: BTreeMap<String, FileDigest>,
 ) -> CheckpointState {
     let Job { plan, data, hash, .. } = job;
+    let has_trained = progress.step > plan.before.data_from;
+    let trained_files = if has_trained { &job.trained_files } else { &job.trained_before.files };
     let (window, begun) = (progress.watchdog.window(), plan.begun());
     let chosen = |Begun { micro_batch, keeps_outputs }| ChosenState { micro_batch, keeps_outputs };
     CheckpointState {
@@ -35,7 +37,7 @@ pub(super) fn state(
             ("val".to_owned(), data.digests.val.clone()),
         ]),
         trained_before: job.trained_before.sets.clone(),
-        trained_files: job.trained_files.clone(),
+        trained_files: trained_files.clone(),
         micro_batch: begun.micro_batch,
         keeps_outputs: begun.keeps_outputs,
         chosen: job.chosen.map(chosen),

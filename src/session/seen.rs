@@ -5,18 +5,16 @@
 
 use super::inputs::{Data, relative};
 use super::model::Source;
-use crate::data::vocabulary::{Origin, origin_of};
+use crate::data::origin::{Held, Origins, held};
 use crate::data::{self, Dataset, Format, ShardInfo};
 use crate::plan::lints::{Shards, Shared};
 use crate::recipe::{Overrides, load};
 use crate::run::checkpoint::{CheckpointState, TrainedOn};
 use crate::run::record::TrainedBefore;
 use crate::run::{RunRecord, dir};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::iter;
 use std::path::{Path, PathBuf};
-
-/// What files were prepared from, by their directories.
-pub(super) type Origins = HashMap<PathBuf, Origin>;
 
 /// More files than a record has digests of, which is written often.
 const MOST_FILES: usize = 10_000;
@@ -24,56 +22,61 @@ const MOST_FILES: usize = 10_000;
 const PART: &str = "-part";
 
 impl Data {
-    /// What weights that have seen `trained_on` were trained on beside the training data of this run.
-    pub fn trained_before(&self, trained_on: &TrainedOn) -> Option<TrainedBefore> {
-        let is_val = |digest: &String| {
-            self.uncut.as_ref() == Some(digest) || self.validation().any(|(_, set)| set.digest() == *digest)
-        };
-        let mut others = trained_on.sets.iter().filter(|digest| **digest != self.digests.train).peekable();
-        others.peek().filter(|_| self.val.is_some())?;
+    /// What weights that have seen `trained_on` were trained on beside the training data of this run, and which of several
+    /// sets of validation data are known to be among that.
+    pub fn trained_before(&self, trained_on: &TrainedOn) -> (Option<TrainedBefore>, Vec<String>) {
+        let mut others = trained_on.sets.iter().filter(|digest| **digest != self.digests.train);
+        if self.val.is_none() || others.clone().next().is_none() {
+            return (None, Vec::new());
+        }
         // of a file that this run trains on, too, a part may have been set aside
         let own = HashSet::<String>::from_iter(self.trained_files());
         let files: HashSet<&str> =
             trained_on.files.iter().filter(|file| !own.contains(*file)).map(String::as_str).collect();
-        let is_known =
-            others.any(is_val) || self.validation().any(|(_, set)| has_one_of(set, &self.origins[1], &files));
-        Some(if is_known { TrainedBefore::ValidationData } else { TrainedBefore::OtherData })
+        let is_seen = |set: &Dataset| {
+            others.clone().any(|digest| set.digest() == *digest)
+                || has_one_of(&Vec::from_iter(set.shards()), &self.origins[1], &files)
+        };
+        let seen: Vec<Option<&str>> =
+            self.validation().filter(|(_, set)| is_seen(set)).map(|(name, _)| name).collect();
+        let is_known = !seen.is_empty() || others.any(|digest| self.uncut.as_ref() == Some(digest));
+        let before = if is_known { TrainedBefore::ValidationData } else { TrainedBefore::OtherData };
+        (Some(before), seen.into_iter().flatten().map(str::to_owned).collect())
     }
 
     /// By what the training data are known again: the beginnings of the digests of files, and of the texts that they
     /// were prepared from.
     fn trained_files(&self) -> Vec<String> {
-        let shards = self.train.shards().zip(self.train.are_whole());
+        let shards = || self.train.shards().zip(self.train.are_whole());
         let mut files: Vec<String> =
-            shards.map(|(info, is_whole)| begin_of(info) + if is_whole { "" } else { PART }).collect();
-        if files.len() + self.origins[0].values().map(|origin| origin.texts.len()).sum::<usize>()
-            <= MOST_FILES
-        {
-            files.extend(self.texts_trained_on());
-        }
+            shards().map(|(info, is_whole)| begin_of(info) + if is_whole { "" } else { PART }).collect();
+        let whole = shards().filter_map(|(info, is_whole)| is_whole.then_some(info));
+        let of_whole = held(&self.origins[0], whole);
+        let texts = of_whole.iter().flat_map(|held| &held.whole).map(|text| begin(text));
+        files.extend(texts);
+        // of a shard that is cut in two, all may be the other part's but what a single text has
+        let is_single = |held: &&Held| held.one_of.is_empty() && held.whole.len() + held.part.len() == 1;
+        let of_cut: Vec<Held> = shards()
+            .filter(|(_, is_whole)| !is_whole)
+            .flat_map(|(info, _)| held(&self.origins[0], iter::once(info)))
+            .collect();
+        let of_cut = of_cut.iter().filter(is_single).flat_map(|held| held.whole.iter().chain(&held.part));
+        let parts = of_whole.iter().flat_map(|held| &held.part).chain(of_cut);
+        files.extend(parts.map(|text| begin(text) + PART));
         files
-    }
-
-    /// The texts of which some are among the training data.
-    fn texts_trained_on(&self) -> impl Iterator<Item = String> {
-        let dirs = self.train.shards().filter_map(|info| info.path.as_ref()?.parent());
-        let dirs: HashSet<&Path> = dirs.collect();
-        let origins = self.origins[0].iter().filter(move |(dir, _)| dirs.contains(&***dir));
-        origins.flat_map(|(_, origin)| {
-            let is_part = !origin.is_whole || self.uncut.is_some();
-            // of a part of several texts, each may be in the rest
-            let known = (!is_part || origin.texts.len() == 1).then_some(&origin.texts);
-            known.into_iter().flatten().map(move |text| begin(text) + if is_part { PART } else { "" })
-        })
     }
 
     /// By what the training data of a run are known again, and all that its weights had seen `before`, sorted. Where
     /// that is too much for a record, first the texts of shards are left out, then what was seen before.
     pub(super) fn files_seen(&self, before: &[String]) -> Vec<String> {
-        if self.train.shards().len() > MOST_FILES {
+        let shards = self.train.shards().len();
+        if shards > MOST_FILES {
             return Vec::new();
         }
         let mut files = self.trained_files();
+        if files.len() > MOST_FILES {
+            files.truncate(shards);
+        }
         if files.len() + before.len() <= MOST_FILES {
             files.extend_from_slice(before);
         }
@@ -93,33 +96,33 @@ impl Data {
                 contents[cut] += " to the cut";
             }
         }
-        let val = self.validation().flat_map(|(set, data)| data.shards().map(move |info| (set, info)));
-        let val: Vec<_> = val.map(|(set, info)| (set, info, content_of(info))).collect();
-        let trained: HashSet<&str> = contents.iter().map(String::as_str).collect();
-        // texts to their end
-        let whole =
-            |origins| Origins::values(origins).filter(|origin| origin.is_whole).flat_map(Origin::texts);
-        let whole_trained: HashSet<&str> =
-            whole(of_train).filter(|_| self.uncut.is_none()).chain(trained.iter().copied()).collect();
-        let whole_val: HashSet<&str> =
-            whole(of_val).chain(val.iter().map(|(.., content)| content.as_str())).collect();
-        let partly = of_train.values().filter(|origin| origin.holds_one_of(|text| whole_val.contains(text)));
-        let partly: HashSet<&str> = partly.flat_map(Origin::texts).collect();
-        let is_shared = |info: &ShardInfo, content: &str| {
-            let origin = info.path.as_ref().and_then(|path| origin_of(path, of_val));
-            let is_prepared_from_one = |origin: &Origin| {
-                origin.holds_one_of(|text| {
-                    whole_trained.contains(text) || origin.is_whole && partly.contains(text)
-                })
+        let whole_shards = self.train.shards().zip(self.train.are_whole());
+        let trained = held(of_train, whole_shards.filter_map(|(info, is_whole)| is_whole.then_some(info)));
+        let contents: HashSet<&str> = contents.iter().map(String::as_str).collect();
+        let whole: HashSet<&str> =
+            trained.iter().flat_map(|held| &held.whole).chain(&contents).copied().collect();
+        let mut shared = Vec::new();
+        for (name, set) in self.validation() {
+            let shards: Vec<_> = set.shards().map(|info| (info, content_of(info))).collect();
+            let validated = held(of_val, set.shards());
+            let of_files = shards.iter().map(|(_, content)| content.as_str());
+            let whole_here: HashSet<&str> =
+                validated.iter().flat_map(|held| &held.whole).copied().chain(of_files).collect();
+            // texts that are trained on in part, as far as this set has them from beginning to end
+            let found = trained.iter().filter(|held| held.has(|text, _| whole_here.contains(text)));
+            let found = found.flat_map(|held| held.whole.iter().chain(&held.part).chain(&held.one_of));
+            let partly: HashSet<&str> = found.copied().filter(|text| whole_here.contains(text)).collect();
+            let is_one = |text: &str, _| whole.contains(text) || partly.contains(text);
+            let is_shared = |(info, content): &&(&ShardInfo, String)| {
+                contents.contains(&**content)
+                    || partly.contains(&**content)
+                    || held(of_val, iter::once(*info)).iter().any(|held| held.has(is_one))
             };
-            trained.contains(content) || partly.contains(content) || origin.is_some_and(is_prepared_from_one)
-        };
-        let shared = val.iter().filter(|(_, info, content)| is_shared(info, content));
-        let named = |(set, info, _): &(Option<&str>, &ShardInfo, _)| Shared {
-            name: relative(&info.name),
-            set: set.map(str::to_owned),
-        };
-        shared.map(named).collect()
+            let here = shards.iter().filter(is_shared);
+            let set = name.map(str::to_owned);
+            shared.extend(here.map(|(info, _)| Shared { name: relative(&info.name), set: set.clone() }));
+        }
+        shared
     }
 
     /// What lints ask about the files.
@@ -127,12 +130,12 @@ impl Data {
         let val = self.validation().flat_map(|(_, set)| set.shards());
         let largest = self.train.shards().chain(val).filter_map(|info| usize::try_from(info.range?.1).ok());
         let largest = largest.max();
-        let val_is_seen =
-            self.trained_before(&self.start.trained_on()) == Some(TrainedBefore::ValidationData);
+        let (before, sets) = self.trained_before(&self.start.trained_on());
+        let seen_before = (before == Some(TrainedBefore::ValidationData)).then_some(sets);
         let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);
         let cut = cut.map(|task| (task.name.clone(), task.cut.contexts, task.examples.len())).collect();
         let skipped = self.tasks.skipped.clone();
-        Shards { train: self.train.shards().len(), largest, shared: self.shared(), val_is_seen, skipped, cut }
+        Shards { train: self.train.shards().len(), largest, shared: self.shared(), seen_before, skipped, cut }
     }
 }
 
@@ -162,22 +165,17 @@ fn beginning(info: &ShardInfo) -> &str {
     info.name.split(",words").next().unwrap_or(&info.name)
 }
 
-/// Whether a set has a file, or shards of a text, by which one of these is known again.
-fn has_one_of(set: &Dataset, origins: &Origins, files: &HashSet<&str>) -> bool {
-    let is_file = |info: &ShardInfo| {
-        // records of earlier versions have the digests of built-in texts
-        let names = [begin_of(info), begin(info.digest.to_hex())];
-        names.iter().any(|own| files.contains(&**own) || files.contains(&*format!("{own}{PART}")))
+/// Whether some shards are a file, or hold some of a text, by which one of these is known again.
+fn has_one_of(shards: &[&ShardInfo], origins: &Origins, files: &HashSet<&str>) -> bool {
+    let is_known = |own: &str, is_whole: bool| {
+        files.contains(own) || is_whole && files.contains(&*format!("{own}{PART}"))
     };
-    let is_known = |text: &str, is_whole: bool| {
-        let text = begin(text);
-        files.contains(&*text) || is_whole && files.contains(&*(text + PART))
-    };
-    let is_prepared_from_one = |info: &ShardInfo| {
-        let origin = info.path.as_ref().and_then(|path| origin_of(path, origins));
-        origin.is_some_and(|origin| origin.holds_one_of(|text| is_known(text, origin.is_whole)))
-    };
-    set.shards().any(|info| is_file(info) || is_prepared_from_one(info))
+    // records of earlier versions have the digests of built-in texts
+    let names = |info: &ShardInfo| [begin_of(info), begin(info.digest.to_hex())];
+    shards.iter().any(|info| names(info).iter().any(|own| is_known(own, true)))
+        || held(origins, shards.iter().copied())
+            .iter()
+            .any(|held| held.has(|text, is_whole| is_known(&begin(text), is_whole)))
 }
 
 /// The directory that has the state of weights, if they have one: those of other programs have none beside them.
@@ -188,7 +186,7 @@ pub(super) fn dir_of_weights(weights: &Path) -> &Path {
 /// Whether weights that have seen these training data may have seen the validation data among them. A lint tells of
 /// those that are known to be.
 pub(super) fn perhaps_seen(data: &Data, trained_on: &TrainedOn) -> Option<String> {
-    (data.trained_before(trained_on) == Some(TrainedBefore::OtherData)).then(|| {
+    (data.trained_before(trained_on).0 == Some(TrainedBefore::OtherData)).then(|| {
         "the validation data may be among those that the other run was trained on: a loss on seen data says nothing \
          about new data"
             .to_owned()
@@ -198,6 +196,8 @@ pub(super) fn perhaps_seen(data: &Data, trained_on: &TrainedOn) -> Option<String
 /// What a model was trained on, as far as its checkpoint and its run say.
 #[derive(Default)]
 pub(super) struct TrainingData {
+    /// Whether data of its own run are among them: the first checkpoint of a branch is that of the other run.
+    pub(super) has_own: bool,
     /// The digests of whole sets.
     sets: Vec<String>,
     /// By what files are known again.
@@ -210,23 +210,34 @@ impl TrainingData {
     /// Reads what the checkpoint of a model says, beside the record of its run.
     pub(super) fn of(source: &Source, record: Option<&RunRecord>) -> Self {
         let state = CheckpointState::read(dir_of_weights(source.weights())).ok();
+        let has_own = state.as_ref().is_none_or(CheckpointState::has_trained);
         let TrainedOn { sets, mut files } = state.map(|state| state.trained_on()).unwrap_or_default();
-        files.extend(record.map(|record| record.train_files.clone()).unwrap_or_default());
-        let run = source.run().filter(|_| files.is_empty());
+        if files.is_empty() && has_own {
+            files = record.map(|record| record.train_files.clone()).unwrap_or_default();
+        }
+        let run = source.run().filter(|_| files.is_empty() && has_own);
         let recipe = run.and_then(|run| load(&run.join(dir::RECIPE), &Overrides::default()).ok());
         let train = recipe.map(|resolved| data::files(&resolved.recipe.data.train)).unwrap_or_default();
         let places = train.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        Self { sets, files, places }
+        Self { has_own, sets, files, places }
     }
 
-    /// Whether some of a set are among them.
-    pub(super) fn has_some_of(&self, set: &Dataset, origins: &Origins) -> bool {
-        let is_at_one = |info: &ShardInfo| {
+    /// Whether something of the shards that have the first `rows` rows of a set is among them.
+    pub(super) fn has_some_of(&self, set: &Dataset, rows: u64, origins: &Origins) -> bool {
+        let mut before = 0;
+        let mut read = Vec::new();
+        for info in set.shards() {
+            if info.rows > 0 && before < rows {
+                read.push(info);
+            }
+            before += info.rows;
+        }
+        let is_at_one = |info: &&ShardInfo| {
             let place = info.path.as_ref().and_then(|path| path.canonicalize().ok());
             place.is_some_and(|place| self.places.contains(&place))
         };
         self.sets.contains(&set.digest())
-            || has_one_of(set, origins, &self.files.iter().map(String::as_str).collect())
-            || !self.places.is_empty() && set.shards().any(is_at_one)
+            || has_one_of(&read, origins, &self.files.iter().map(String::as_str).collect())
+            || !self.places.is_empty() && read.iter().any(is_at_one)
     }
 }

@@ -575,6 +575,31 @@ fn one_of_several_files_that_the_weights_have_seen_is_known_again() {
     assert!(on("builtin:lipsum:words=2000") && !on("builtin:lipsum:seed=2,words=2000"));
 }
 
+/// The first checkpoint of a branch is that of the other run.
+#[test]
+fn a_branch_has_not_seen_its_data_before_its_first_step() {
+    let lab = Lab::new();
+    lab.shard("data/new.bin", &support::tokens(4000, 9));
+    let trunk = lab.train_in("trunks", &["schedule.max_steps=8"]);
+    let from = format!("model.init_from={{run=\"{}\",step=8}}", trunk.display());
+    let sets = [from.as_str(), "data.train=data/new.bin", "schedule.max_steps=12"];
+    let branch = lab.train(&sets);
+    let seen_at = |step: u64, data: &str| {
+        let checkpoint = branch.join(format!("checkpoints/step-{step:08}"));
+        seen(&lab, &checkpoint, &["--data", data])
+    };
+    assert!(seen_at(8, "data/train.bin") && !seen_at(8, "data/new.bin"));
+    assert!(seen_at(12, "data/train.bin") && seen_at(12, "data/new.bin"));
+    // and what begins with it
+    let first = branch.join("checkpoints/step-00000008");
+    let from = format!("model.init_from=\"{}\"", first.display());
+    for (val, is_told) in [("data/new.bin", false), ("data/train.bin", true)] {
+        let sets = [from.as_str(), "data.train=data/val.bin", &format!("data.val={val}")];
+        let ended = lab.run(support::tiny("others", &sets));
+        assert_eq!(ended.expect(0).stderr.contains("val-overlap"), is_told, "{val}: {}", ended.stderr);
+    }
+}
+
 /// Of several sets, those are told of that are trained on.
 #[test]
 fn a_set_beside_one_that_is_trained_on_is_not_seen() {
@@ -585,6 +610,7 @@ fn a_set_beside_one_that_is_trained_on_is_not_seen() {
     let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
     let run = lab.train(&[sets[0], "data.val_main=new", &from]);
     assert_eq!(record(&run)["trains_on_sets"], serde_json::json!(["fit"]));
+    assert_eq!(record(&run)["trained_before_sets"], serde_json::json!(["old"]));
     let ended = lab.run(["eval", run.to_str().expect("a path of this test"), "--format", "json"]);
     let found: Json = serde_json::from_str(&ended.expect(0).stdout).expect("JSON");
     let of = |set: &Json| (set["name"].clone(), set["seen"].clone());
@@ -592,8 +618,16 @@ fn a_set_beside_one_that_is_trained_on_is_not_seen() {
     assert_eq!(found[0]["data"]["seen"], false);
     assert_eq!(others, [("fit".into(), true.into()), ("old".into(), true.into())]);
     let compared = lab.run(["compare", "runs"]);
-    let note = format!("{}: validation data of fit are among the training data", id(&run));
-    assert!(compared.expect(0).stdout.contains(&note), "{}", compared.stdout);
+    let notes = [
+        format!("{}: validation data of fit are among the training data", id(&run)),
+        format!("{}: the weights that it began with were trained on validation data of old:", id(&run)),
+    ];
+    for note in notes {
+        assert!(compared.expect(0).stdout.contains(&note), "{}", compared.stdout);
+    }
+    let two = "data.val={ new = \"data/val.bin\", old = \"data/other.bin\" }";
+    let ended = lab.run(support::tiny("two", &[two, "data.val_main=new", &from]));
+    ended.expect(0).says(&["the weights that it begins with were trained on validation data of old"]);
 }
 
 /// What was begun from the state of a run that is there no longer is no branch of the run that took its place.

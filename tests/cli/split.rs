@@ -99,7 +99,10 @@ fn a_validation_text_among_the_sources_of_prepared_shards_is_told_of() {
     let prepare = ["data", "prepare", "a.txt", "v.txt", "--tokenizer", "bytes", "--shard-tokens", "2000"];
     lab.run([&prepare[..], &["--out", "set"]].concat()).expect(0);
     let sets = |shards| [format!("data.train={shards}"), "data.val=v.txt".to_owned()];
-    for (shards, is_told) in [("set/*.bin", true), ("set/train-000001.bin", false)] {
+    // the second has the end of the one text and the beginning of the other
+    for (shards, is_told) in
+        [("set/*.bin", true), ("set/train-000001.bin", false), ("set/train-000002.bin", true)]
+    {
         let sets = sets(shards);
         let run = lab.train(&[&sets[0], &sets[1]]);
         assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{shards}");
@@ -125,7 +128,7 @@ fn validation_shards_of_a_text_that_is_trained_on_are_told_of() {
     prepare(&["whole", "a.txt"]);
     prepare(&["split", "a.txt", "--val-fraction", "0.3"]);
     prepare(&["other", "v.txt"]);
-    // a part of two texts may be all of one of them
+    // all of the one text and the beginning of the other
     prepare(&["two", "v.txt", "a.txt", "--val-fraction", "0.3"]);
     prepare(&["both", "v.txt", "a.txt"]);
     for (train, val, is_told) in [
@@ -135,13 +138,16 @@ fn validation_shards_of_a_text_that_is_trained_on_are_told_of() {
         ("split/train-*.bin", "split/val-*.bin", false),
         ("a.txt", "other/*.bin", false),
         ("v.txt", "two/val-*.bin", false),
-        ("two/train-*.bin", "a.txt", false),
+        ("two/val-*.bin", "v.txt", false),
+        ("two/train-*.bin", "a.txt", true),
+        ("two/train-*.bin", "other/*.bin", true),
+        ("two/train-*.bin", "split/val-*.bin", false),
         ("[\"a.txt\", \"v.txt\"]", "two/val-*.bin", true),
         ("two/train-*.bin", "[\"a.txt\", \"v.txt\"]", true),
         ("both/train-*.bin", "two/val-*.bin", true),
         ("split/train-*.bin", "a.txt", true),
         ("split/train-*.bin", "both/train-*.bin", true),
-        ("two/train-*.bin", "whole/train-*.bin", false),
+        ("two/train-*.bin", "whole/train-*.bin", true),
     ] {
         let sets = [format!("data.train={train}"), format!("data.val={val}")];
         let run = lab.train(&[&sets[0], &sets[1]]);
@@ -181,9 +187,23 @@ fn what_was_set_aside_of_a_text_is_not_taken_for_seen() {
         ("both/train-*.bin", "both/train-*.bin", true),
         ("limited/*.bin", "b.txt", false),
         ("a.txt", "both/val-*.bin", false),
+        ("a.txt", "both/train-*.bin", true),
     ] {
         let run = lab.train_in("others", &[bytes, &format!("data.train={train}"), "data.val=[]"]);
         assert_eq!(seen(&lab, &run, &["--data", data]), is_seen, "{train} {data}");
+    }
+    // of several files, those that are read
+    let two = "data.val=[\"a.txt\", \"b.txt\"]";
+    let run = lab.train_in("two", &[bytes, "data.train=b.txt", two, "eval.tokens=1000"]);
+    assert_eq!(record(&run)["trains_on_validation"], true);
+    for (args, is_seen) in [
+        (&["--data", "a.txt", "b.txt"][..], true),
+        (&["--data", "a.txt", "b.txt", "--tokens", "1000"], false),
+        (&["--data", "b.txt", "a.txt", "--tokens", "1000"], true),
+        (&[], false),
+        (&["--tokens", "5000"], true),
+    ] {
+        assert_eq!(seen(&lab, &run, args), is_seen, "{args:?}");
     }
     // what the weights have seen whole, in one of several files
     let trunk = lab.train_in("trunks", &[bytes, "data.train=[\"b.txt\", \"a.txt\"]", "data.val=[]"]);

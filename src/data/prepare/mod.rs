@@ -138,7 +138,7 @@ impl Options {
     /// Bytes that a source takes in the state, about.
     fn record(&self, file: &TextFile) -> u64 {
         // numbers, digests and names of fields
-        const FIELDS: usize = 250;
+        const FIELDS: usize = 270;
         let json = |path: &Path| serde_json::to_string(&path.to_string_lossy()).map_or(0, |text| text.len());
         let path = path::absolute(file.path()).unwrap_or_default();
         let once = FIELDS + json(file.path()) + json(&path);

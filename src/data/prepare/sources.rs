@@ -66,6 +66,7 @@ impl TextFile {
             bytes: self.bytes,
             blake3: digest.to_hex().to_string(),
             documents: 0,
+            tokens: None,
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Work<'a> {
     shards: Shards<'a>,
     /// Tokens that were taken.
     tokens: u64,
+    /// Those of them before the source that is being read; `None` where a state of an earlier version does not say.
+    before: Option<u64>,
     /// Bytes of the document so far.
     document_bytes: u64,
     /// The first shards, which have their names.
@@ -48,7 +50,19 @@ impl<'a> Work<'a> {
         complete::take_over(place, &mut state, &shards, hooks)?;
         let (tokens, published) = (state.tokens(), shards.names.len());
         let kept = (Earlier::of(&state), true);
-        Ok(Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0, published, kept })
+        Ok(Self {
+            options,
+            files,
+            place,
+            hooks,
+            state,
+            shards,
+            tokens,
+            before: None,
+            document_bytes: 0,
+            published,
+            kept,
+        })
     }
 
     /// Goes back to where the source began that is being read, which is wrong or has changed: nothing that was made of
@@ -194,8 +208,13 @@ impl<'a> Work<'a> {
                     return Err(PrepareError::SourceChanged { path, dir });
                 }
                 match self.state.sources.get_mut(number) {
-                    Some(begun) => *begun = Begun { card, identity },
+                    Some(begun) => {
+                        *begun = Begun { card, identity };
+                        self.before =
+                            self.state.sources[..number].iter().map(|begun| begun.card.tokens).sum();
+                    }
                     None => {
+                        self.before = Some(self.tokens);
                         if std::mem::take(&mut self.kept.1) {
                             self.state.back = Some(self.kept.0.clone());
                         }
@@ -206,11 +225,7 @@ impl<'a> Work<'a> {
                     self.state.position = Position { file: number, ..Position::default() };
                 }
             }
-            Step::End(documents) => {
-                if let Some(begun) = self.state.sources.last_mut() {
-                    begun.card.documents = documents;
-                }
-            }
+            Step::End(documents) => self.note_taken(documents),
             Step::Tokens(Encoded { tokens, marks }) => {
                 let mut rest = &tokens[..];
                 for mark in marks {
@@ -275,10 +290,18 @@ impl<'a> Work<'a> {
             self.state.bytes += self.document_bytes;
             self.state.documents += 1;
         }
-        if let Some(begun) = self.state.sources.last_mut().filter(|_| is_last) {
-            begun.card.documents = mark.document + 1;
+        if is_last {
+            self.note_taken(mark.document + 1);
         }
         Ok(if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    /// Notes what was taken from the source that is being read.
+    fn note_taken(&mut self, documents: u64) {
+        if let Some(Begun { card, .. }) = self.state.sources.last_mut() {
+            card.documents = documents;
+            card.tokens = self.before.and_then(|before| self.tokens.checked_sub(before));
+        }
     }
 
     /// Completes the file of tokens that is being filled.

@@ -18,9 +18,14 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
         None => data.val.iter().filter(|entry| data.train.contains(entry)).map(String::as_str).collect(),
     };
     const APART: &str = "keep them apart: a loss on seen data says nothing about new data";
-    if shared.is_empty() && subject.shards.is_some_and(|shards| shards.val_is_seen) {
-        let message = "the weights that it begins with were trained on the validation data";
-        return Some(("data.val", message.to_owned(), APART.to_owned()));
+    let seen_before = subject.shards.and_then(|shards| shards.seen_before.as_ref());
+    if let Some(sets) = seen_before.filter(|_| shared.is_empty()) {
+        let of = match &sets[..] {
+            [] => "the validation data".to_owned(),
+            sets => format!("validation data of {}", sets.join(", ")),
+        };
+        let message = format!("the weights that it begins with were trained on {of}");
+        return Some(("data.val", message, APART.to_owned()));
     }
     let first = shared.first()?;
     let others = match shared.len() {

@@ -38,8 +38,9 @@ pub struct Shards {
     pub largest: Option<usize>,
     /// Those of the validation data of which something is trained on.
     pub shared: Vec<Shared>,
-    /// Whether the weights that the run begins with were trained on the validation data.
-    pub val_is_seen: bool,
+    /// The names of the sets of validation data that the weights were trained on that the run begins with, as far as
+    /// they have names; `None` where those were trained on none.
+    pub seen_before: Option<Vec<String>>,
     /// Files of tasks that are not there, and the run trains without, with their keys.
     pub skipped: Vec<(&'static str, PathBuf)>,
     /// Tasks with examples that do not fit into the context: the name, how many, and of how many.

@@ -64,13 +64,13 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
 fn of_run(comparison: &Comparison, run: &Run) -> Vec<String> {
     let mut notes = run.notes.clone();
     notes.extend(measured::trains_on_validation(run));
+    notes.extend(measured::weights_have_seen(run));
     let mut add = |is_so: bool, note: &str| notes.extend(is_so.then(|| note.to_owned()));
     let facts = &run.facts;
     add(measured::is_of_seen(comparison, run), measured::OF_SEEN);
     for metric in measured::of_losses(comparison).filter(|metric| measured::is_beside(run, metric)) {
         add(true, &format!("{} {}", metric.name, measured::BESIDE));
     }
-    add(facts.trained_before == Some(TrainedBefore::ValidationData), measured::SEEN_BEFORE);
     add(facts.trained_before == Some(TrainedBefore::OtherData), measured::PERHAPS_SEEN);
     add(run.value(INIT_FROM).is_some() && !took_a_state(run), BEGAN_WITH_WEIGHTS);
     add(took_a_state(run), BRANCHED_OFF);

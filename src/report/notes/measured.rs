@@ -27,8 +27,7 @@ const TRAINS_ON_VALIDATION: &str =
     "are among the training data, and a loss on seen data says nothing about new data";
 pub(super) const OF_SEEN: &str =
     "`runner eval` measured a loss on data that it was trained on, which says nothing about new data";
-pub(super) const SEEN_BEFORE: &str = "the weights that it began with were trained on the validation data: a loss on \
-                                      seen data says nothing about new data";
+const SAYS_NOTHING: &str = "a loss on seen data says nothing about new data";
 pub(super) const PERHAPS_SEEN: &str = "the weights that it began with were trained on other data before, and the \
                                        validation data may be among those";
 pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate was measured too low";
@@ -176,27 +175,33 @@ pub(super) fn trains_on_validation(run: &Run) -> Option<String> {
     })
 }
 
+/// That the weights that a run began with were trained on validation data, or on those of some of its sets.
+pub(super) fn weights_have_seen(run: &Run) -> Option<String> {
+    let of = match &run.facts.trained_before_sets[..] {
+        [] => "the validation data".to_owned(),
+        sets => format!("validation data of {}", listed(sets.to_vec())),
+    };
+    let is_so = run.facts.trained_before == Some(TrainedBefore::ValidationData);
+    is_so.then(|| format!("the weights that it began with were trained on {of}: {SAYS_NOTHING}"))
+}
+
 /// Which runs began with weights that have, or may have, seen what they are validated on.
 pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
-    let of = |what| runs.iter().filter(move |run| run.facts.trained_before == Some(what));
-    let seen = of(TrainedBefore::ValidationData);
-    let perhaps = of(TrainedBefore::OtherData);
-    let mut notes = Vec::new();
-    let mut trained_on: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
-    for run in runs {
-        if let Some(note) = trains_on_validation(run) {
-            trained_on.entry(note).or_default().push(run);
+    let by_note = |note_of: fn(&Run) -> Option<String>| {
+        let mut noted: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
+        for run in runs {
+            note_of(run).into_iter().for_each(|note| noted.entry(note).or_default().push(run));
         }
-    }
-    notes.extend(trained_on.into_iter().map(|(note, of)| format!("{}: {note}", names(runs, of.into_iter()))));
+        noted.into_iter().map(|(note, of)| format!("{}: {note}", names(runs, of.into_iter())))
+    };
+    let perhaps = runs.iter().filter(|run| run.facts.trained_before == Some(TrainedBefore::OtherData));
+    let mut notes: Vec<String> = by_note(trains_on_validation).collect();
     let evaluated: Vec<&Run> = runs.iter().filter(|run| is_of_seen(comparison, run)).collect();
     if !evaluated.is_empty() {
         notes.push(format!("{}: {OF_SEEN}", names(runs, evaluated.into_iter())));
     }
-    if seen.clone().next().is_some() {
-        notes.push(format!("{}: {SEEN_BEFORE}", names(runs, seen)));
-    }
+    notes.extend(by_note(weights_have_seen));
     // among runs that all began so it is the same for all
     let is_some = perhaps.clone().next().is_some() && perhaps.clone().count() < runs.len();
     if is_some {

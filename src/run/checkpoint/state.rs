@@ -142,12 +142,19 @@ pub struct TrainedOn {
 }
 
 impl CheckpointState {
+    /// Whether the run has trained the weights on its data: the first checkpoint of a branch on other data is that of
+    /// the run that it has begun from.
+    #[must_use]
+    pub fn has_trained(&self) -> bool {
+        self.step > self.data_from
+    }
+
     /// All training data that the weights have seen.
     #[must_use]
     pub fn trained_on(&self) -> TrainedOn {
         let mut sets = self.trained_before.clone();
-        let own = self.data_digests.get("train").filter(|own| !sets.contains(own)).cloned();
-        sets.extend(own);
+        let own = self.data_digests.get("train").filter(|own| self.has_trained() && !sets.contains(own));
+        sets.extend(own.cloned());
         TrainedOn { sets, files: self.trained_files.clone() }
     }
 
