@@ -34,7 +34,7 @@ impl Cache {
         }
         let found = match self.usual() {
             Err(error) if error.kind() == ErrorKind::NotFound && may_come(&self.dir) => None,
-            Err(_) => OpenDir::open(self.instead.as_ref()?).ok(),
+            Err(_) => OpenDir::open(self.instead.as_ref()?).and_then(own).ok(),
             Ok(dir) => Some(dir),
         };
         found.map(|found| self.keep(found))
@@ -86,11 +86,7 @@ impl Cache {
     }
 
     fn usual(&self) -> io::Result<OpenDir> {
-        let found = open_followed(&self.dir, dir_of(&self.dir))?;
-        match found.is_of_user()? && found.may_write() {
-            true => Ok(found),
-            false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is another user's")),
-        }
+        open_followed(&self.dir, dir_of(&self.dir)).and_then(own)
     }
 
     fn make_usual(&self) -> io::Result<OpenDir> {
@@ -100,7 +96,15 @@ impl Cache {
 
     fn make_instead(&self) -> Option<io::Result<OpenDir>> {
         let instead = self.instead.as_ref()?;
-        Some(OpenDir::make_all(instead))
+        Some(OpenDir::make_all(instead).and_then(own))
+    }
+}
+
+/// The directory, if it is the user's own: others could read and exchange what is kept in theirs.
+fn own(found: OpenDir) -> io::Result<OpenDir> {
+    match found.is_of_user()? && found.may_write() {
+        true => Ok(found),
+        false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is another user's")),
     }
 }
 
@@ -165,9 +169,13 @@ mod tests {
             fs::rename(path("theirs"), path("later")).expect("renamed");
             assert_eq!(cache.make().expect("made").path(), path("own/texts"));
             fs::rename(path("later"), path("theirs")).expect("renamed");
-            let refused = Cache::new(path("theirs"), None).make().expect_err("no other place");
-            for says in ["another user's", "set XDG_CACHE_HOME to"] {
-                assert!(refused.to_string().contains(says), "{refused}");
+            for instead in [None, Some(path("theirs"))] {
+                let cache = Cache::new(path("theirs"), instead);
+                assert!(cache.find().is_none(), "what is another user's is not read either");
+                let refused = cache.make().expect_err("no other place");
+                for says in ["another user's", "set XDG_CACHE_HOME to"] {
+                    assert!(refused.to_string().contains(says), "{refused}");
+                }
             }
         }
     }

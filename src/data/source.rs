@@ -56,8 +56,10 @@ fn expand_within(specs: &[String], looked: &mut Looked) -> Result<Vec<Source>, D
             sources.push(Source::File(Found::named(Path::new(spec))));
         } else {
             let paths = matches(spec, looked)?;
-            unfinished::check_matches(spec, &paths)?;
             let named = Found::named(Path::new(&spec[..literal(spec)]));
+            let planted = |path: &PathBuf| check_planted(path, &named.path).map_err(DataError::read(path));
+            paths.iter().try_for_each(planted)?;
+            unfinished::check_matches(spec, &paths)?;
             sources.extend(paths.into_iter().map(|path| Source::File(named.below(path))));
         }
     }
@@ -77,12 +79,12 @@ pub fn files(specs: &[String]) -> Vec<PathBuf> {
     expanded.flatten().filter_map(path).collect()
 }
 
-/// The path that an entry names, or those that it matches as a pattern, in order: none that another user's link leads
-/// to. What is there as it is spelled is no pattern.
+/// The path that an entry names, or those that it matches as a pattern, in order. What is there as it is spelled is no
+/// pattern.
 ///
 /// # Errors
-/// [`DataError`] for a pattern that matches nothing, is malformed, or leads past too many names, to a directory that
-/// cannot be read or through another user's link.
+/// [`DataError`] for a pattern that matches nothing, is malformed, or leads past too many names or to a directory that
+/// cannot be read.
 pub fn named_or_matching(entry: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError> {
     if is_name(entry) { Ok(vec![PathBuf::from(entry)]) } else { matches(entry, looked) }
 }
@@ -117,11 +119,7 @@ fn matches(pattern: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError
     match unreadable {
         Some((path, error)) => Err(DataError::Read { path, error }),
         None if paths.is_empty() => Err(DataError::NoMatch { pattern: pattern.into() }),
-        None => {
-            let named = Path::new(&pattern[..literal(pattern)]);
-            let planted = |path: &PathBuf| check_planted(path, named).map_err(DataError::read(path));
-            paths.iter().try_for_each(planted).map(|()| paths)
-        }
+        None => Ok(paths),
     }
 }
 

@@ -11,6 +11,7 @@ mod matching;
 mod open_dir;
 mod temporary;
 mod tree;
+mod users;
 mod way;
 
 pub use holes::{append_lines, has_hole_before, read_without_holes};

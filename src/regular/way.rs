@@ -1,6 +1,7 @@
 //! The way to a file, gone part by part: each part is held open before it is looked at.
 
 use super::open_dir::FILE_MODE;
+use super::users::is_same;
 use super::{acl, is_another, refused};
 use rustix::fs::{self as unix, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -80,7 +81,7 @@ impl Reached {
 impl OthersLink {
     /// Whether its maker may be kept out of what it has led to.
     fn is_kept_out(&self, reached: &Reached) -> bool {
-        reached.owner != self.maker && !reached.is_open
+        !is_same(reached.owner, self.maker) && !reached.is_open
     }
 
     fn refused(&self, what: &str) -> io::Error {
@@ -234,7 +235,7 @@ impl Way {
             link.is_closed |= counts && link.is_kept_out(reached);
         }
         while let Some(link) = self.following.pop_if(|link| link.left >= self.ahead.len()) {
-            if link.maker == reached.owner {
+            if is_same(link.maker, reached.owner) {
                 continue;
             }
             if link.is_strict {

@@ -1,15 +1,13 @@
 //! Whether evaluations tell which of two groups of runs is better at a point, or reached a target sooner.
 //!
 //! The way to a target is interpolated between the evaluations on both sides of it. Losses fall ever more slowly, so
-//! the line between two evaluations lies above the curve, and the further apart they are, the later the target seems to
-//! be reached. Runs that were evaluated equally often are off by as much, and others are not.
+//! the line between two evaluations lies above the curve: the target was reached sooner than it seems, by how much
+//! depends on the curve and on how far apart they are.
 
 use super::groups::Group;
 use super::metrics::Metric;
 use super::runs::Run;
-use super::target::{Target, Way};
 use serde_json::Value as Json;
-use std::collections::BTreeSet;
 
 /// The key that says how often runs are evaluated.
 const EVERY: &str = "eval.every";
@@ -27,36 +25,38 @@ pub(super) fn tokens_apart(run: &Run) -> impl Iterator<Item = u64> {
     steps_apart(run).map(move |steps| steps.saturating_mul(tokens))
 }
 
-/// The last evaluation before and the first one after the runs of a group reached a target, by the metric of a way to
-/// it; `None` for another metric, and where none did.
-pub(super) fn between(group: &Group, runs: &[Run], way: &Metric) -> Option<[f64; 2]> {
+/// The last evaluation before a target and the way there, by the metric of that way, as means over the runs of a group
+/// that have reached it; `None` for another metric, and where none did.
+pub(super) fn ends(group: &Group, runs: &[Run], way: &Metric) -> Option<[f64; 2]> {
     way.target.as_ref()?;
-    let of_runs = group.counted().filter_map(|run| runs[run].results.between(&way.name));
-    of_runs.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
+    let of_run = |run: usize| {
+        let results = &runs[run].results;
+        Some([results.between(&way.name)?[0], results.get(&way.name)?])
+    };
+    let ends: Vec<[f64; 2]> = group.counted().filter_map(of_run).collect();
+    let mean = |which: usize| ends.iter().map(|end| end[which]).sum::<f64>() / ends.len() as f64;
+    (!ends.is_empty()).then(|| [mean(0), mean(1)])
 }
 
-/// Whether evaluations leave open which of two groups is better: the values of both lie between evaluations that are
-/// not equally far apart and overlap.
+/// Whether evaluations leave open which of two groups is better: which reached a target sooner, or has the better value
+/// where those of both lie between evaluations that are not equally far apart and overlap.
 pub(super) fn is_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
     match &metric.target {
-        Some(target) => is_way_unknown(groups, runs, metric, target),
+        Some(_) => is_way_unknown(groups, runs, metric),
         None => is_value_unknown(groups, runs, metric),
     }
 }
 
-/// The target was reached between evaluations that overlap although they are not equally far apart, or by the first
-/// one.
-fn is_way_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric, target: &Target) -> bool {
-    let [first, second] = groups.map(|group| between(group, runs, way));
-    let overlap = first.zip(second).is_some_and(|([a, b], [c, d])| a.max(c) < b.min(d));
-    let of_both = || groups.into_iter().flat_map(Group::counted).map(|run| &runs[run]);
-    let is_bound = |run: &Run| run.results.before_first().contains(&target.name());
-    // a column of `eval.csv` has rows at other steps than the recipe says
-    let steps = target.metric(Way::Steps);
-    let apart = of_both().filter_map(|run| run.results.between(&steps)).map(|[begin, end]| end - begin);
-    let is_unequal = are_unequal(apart.filter(|apart| *apart > 0.0))
-        || of_both().flat_map(tokens_apart).collect::<BTreeSet<u64>>().len() > 1;
-    overlap && (of_both().any(is_bound) || is_unequal)
+/// The group that seems to arrive later may have arrived right behind its last evaluation before the target, and that
+/// comes before the other group's way ends. A curve that bends more is further from the line, so it does not help that
+/// both were evaluated equally often.
+fn is_way_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric) -> bool {
+    let [first, second] = groups.map(|group| ends(group, runs, way));
+    first.zip(second).is_some_and(
+        |([before, at], [other_before, other_at])| {
+            if at <= other_at { other_before < at } else { before < other_at }
+        },
+    )
 }
 
 /// The values at a cut lie between those of evaluations that overlap although they are not equally far apart.

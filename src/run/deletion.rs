@@ -82,6 +82,10 @@ pub fn check_removable(run: &Path) -> Result<(), RunError> {
 pub fn remove_run(run: RunDir, trusted: &Path) -> Result<(), RunError> {
     let path = run.path();
     check_below(path, path, 1)?;
+    // nothing of it could be deleted, and it would only lose its name
+    if !run.open_dir().may_write() {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied)).context("delete what is in", path);
+    }
     // what a link leads to is the run; the link alone would be taken away and the run stay
     let real = regular::followed(path, trusted).context("delete", path)?;
     let link = path.is_symlink().then_some(path);

@@ -80,6 +80,28 @@ impl HashedFile {
     }
 }
 
+/// The digest of a file of weights, or of what an optimizer keeps of them. One of more than twice the memory of the
+/// machine is refused, for nothing on it can use that: to read a hole of terabytes takes hours.
+pub(super) fn of_weights(file: &File) -> io::Result<FileDigest> {
+    let bytes = file.metadata()?.len();
+    if memory().is_some_and(|memory| bytes / 2 > memory) {
+        let why = format!(
+            "{bytes} bytes are more than twice the memory of this machine, so nothing on it can use them"
+        );
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    of_reader(file)
+}
+
+/// Bytes of memory of the machine, where that is known.
+fn memory() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    let memory = Some(rustix::system::sysinfo()).map(|of| of.totalram as u64 * u64::from(of.mem_unit));
+    #[cfg(not(target_os = "linux"))]
+    let memory = None;
+    memory
+}
+
 /// The digest of the rest of a file.
 pub(super) fn of_reader(mut source: impl Read) -> io::Result<FileDigest> {
     let mut hasher = blake3::Hasher::new();

@@ -71,7 +71,7 @@ pub fn content_digest(path: &Path) -> Result<String, RunError> {
     let weights_error = |problems| RunError::Weights { path: path.to_owned(), problems };
     let digest = |file: &PathBuf| {
         let unreadable = |error| weights_error(vec![format!("could not read `{}`: {error}", file.display())]);
-        regular::open(file).and_then(digest::of_reader).map_err(unreadable)
+        regular::open(file).and_then(|file| digest::of_weights(&file)).map_err(unreadable)
     };
     let files: Result<Vec<_>, _> = weights::files(path).map_err(weights_error)?.iter().map(digest).collect();
     Ok(digest_of_all(&files?))

@@ -33,6 +33,10 @@ impl Data {
         let own = HashSet::<String>::from_iter(self.trained_files());
         let files: HashSet<&str> =
             trained_on.files.iter().filter(|file| !own.contains(*file)).map(String::as_str).collect();
+        // the same files in another order, or with other shares
+        if files.is_empty() && !trained_on.files.is_empty() && trained_on.sets.len() == 1 {
+            return (None, Vec::new());
+        }
         let is_seen = |set: &Dataset| {
             others.clone().any(|digest| set.digest() == *digest)
                 || has_one_of(&Vec::from_iter(set.shards()), &self.origins[1], &files)

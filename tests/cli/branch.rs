@@ -560,6 +560,10 @@ fn one_of_several_files_that_the_weights_have_seen_is_known_again() {
         assert!(seen(&lab, &run, &[]));
         run
     };
+    // the same files in another order are no other data
+    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let again = lab.train(&[&from, "data.train=[\"data/other.bin\", \"data/train.bin\"]"]);
+    assert!(record(&again).get("trained_before").is_none());
     let child_of_it = child(&child(&trunk, "data.val=data/other.bin"), "data.val=data/train.bin");
     let on = |data: &str| seen(&lab, &child_of_it, &["--data", data]);
     for data in ["data/train.bin", "data/other.bin", "data/new.bin"] {

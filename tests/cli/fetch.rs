@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use server_support::{Asked, Reply, Server};
 use sha2::{Digest, Sha256};
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
 use support::{Ended, Lab, ended, shard, spawned, tokens, wait};
@@ -105,6 +106,32 @@ fn files_of_the_hub_come_with_their_paths_over_pages_and_redirects_and_once() {
     let got = fetch(&lab, &server, &[&format!("{REPO}/**/b*"), "--shards", "1"]);
     assert_eq!(got.expect(0).stdout, "datasets/some-data\n");
     assert_eq!(everything(&lab.path("datasets/some-data")), ["deep/b.bin"]);
+}
+
+/// In a directory of another user, that user can exchange what was checked.
+#[test]
+fn nothing_is_fetched_into_a_directory_that_another_user_has_put_there() {
+    let lab = Lab::new();
+    let file = contents(9000);
+    let held = file.clone();
+    let server = Server::start(move |asked, _| match asked.path.as_str() {
+        LIST => listed(&[entry("deep/a.bin", &held)]),
+        _ => Reply::part(&held, asked),
+    });
+    let own = lab.path("got");
+    for (theirs, code) in [(".fetch", 2), ("deep", 1)] {
+        fs::create_dir_all(own.join(theirs)).expect("a directory");
+        // only root can give a directory away
+        if chown(own.join(theirs), Some(12345), None).is_err() {
+            return;
+        }
+        let refused = fetch(&lab, &server, &[REPO, "--out", "got"]);
+        refused.expect(code).says(&[&format!("got/{theirs}` belongs to user 12345"), "--out"]);
+        assert!(!own.join("deep/a.bin").exists());
+        chown(own.join(theirs), Some(0), None).expect("taken back");
+    }
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
+    assert_eq!(fs::read(own.join("deep/a.bin")).expect("read"), file);
 }
 
 #[test]

@@ -53,6 +53,27 @@ fn whose_a_run_is_that_another_user_has_made_is_said() {
     }
 }
 
+/// A namespace in which all other users have one number.
+#[test]
+fn in_a_container_a_link_of_another_user_is_not_taken_for_that_of_a_third_one() {
+    let lab = Lab::new();
+    let text = lab.write("theirs", "of the group alone\n".repeat(400));
+    symlink(&text, lab.path("data/train-1.txt")).expect("a link");
+    fs::set_permissions(&text, Permissions::from_mode(0o640)).expect("owned");
+    if !given(&lab.path("data/train-1.txt")) || chown(&text, Some(BOB + 1), Some(0)).is_err() {
+        return;
+    }
+    let mut command = lab.launcher("unshare");
+    let args = tiny("runs", &["data.train=data/train-*.txt", "data.tokenizer=bytes", "data.val=[]"]);
+    command.args(["-U", "--map-current-user"]).arg(lab.command(["list"]).get_program()).args(args);
+    let ended = support::ended(command);
+    // no namespaces here
+    if ended.stderr.contains("unshare") {
+        return;
+    }
+    ended.expect(2).says(&["train-1.txt` is another user's link"]);
+}
+
 #[test]
 fn a_directory_that_another_user_has_made_first_is_named_with_its_owner() {
     let lab = Lab::new();

@@ -242,6 +242,39 @@ fn a_recipe_of_a_run_that_only_claims_to_be_large_is_written_again() {
     assert!(fs::read(&recipe).expect("a recipe") == own);
 }
 
+/// To find out that terabytes of a hole are no model would take hours.
+#[test]
+fn weights_that_no_memory_holds_are_not_read() {
+    const MANY: u64 = 1 << 43;
+    let lab = Lab::new();
+    let path = lab.train(&["schedule.max_steps=3", "schedule.warmup_steps=0"]);
+    let newest = path.join("checkpoints/step-00000003");
+    let mut state = CheckpointState::read(&newest).expect("a state");
+    let file = fs::OpenOptions::new().write(true).open(newest.join("model.safetensors")).expect("open");
+    if file.set_len(MANY).is_err() {
+        return;
+    }
+    let name = path.to_str().expect("UTF-8");
+    let from = format!("model.init_from={{run=\"{name}\",optimizer=false}}");
+    let refused = |what: &str| {
+        for args in [vec!["sample".to_owned(), name.to_owned()], tiny("others", &[&from])] {
+            let ended = run(&lab, args);
+            assert_ne!(ended.code, Some(0));
+            ended.says(&["model.safetensors", what]);
+        }
+    };
+    refused("8796093022208 bytes");
+    state.files.get_mut("model.safetensors").expect("a model").bytes = MANY;
+    fs::write(newest.join("state.json"), state.to_json()).expect("written");
+    refused("more than twice the memory of this machine");
+    fs::create_dir(lab.path("plain")).expect("a directory");
+    for name in ["config.json", "model.safetensors"] {
+        fs::rename(newest.join(name), lab.path("plain").join(name)).expect("moved");
+    }
+    let ended = run(&lab, tiny("others", &["model.init_from=plain"]));
+    ended.expect(2).says(&["model.safetensors", "more than twice the memory of this machine"]);
+}
+
 #[test]
 fn a_state_that_names_files_elsewhere_is_damage() {
     let lab = Lab::new();

@@ -5,7 +5,7 @@ use crate::support;
 
 use report_support::{Fake, rfc4180};
 use serde_json::{Value, json};
-use support::Lab;
+use support::{Lab, as_nobody};
 
 fn lab() -> Lab {
     let lab = Lab::new();
@@ -169,6 +169,18 @@ fn a_list_fits_eighty_columns() {
     let wide = lab.run(["list", "--wide"]).expect(0).stdout.clone();
     assert_eq!(wide, lab.run(["list"]).expect(0).stdout, "in a pipe there is no limit");
     assert!(!wide.contains("not shown"), "{wide}");
+}
+
+/// As somebody protects a result: a removal that can delete nothing leaves the run its name.
+#[test]
+fn a_run_that_is_closed_to_writing_keeps_its_name() {
+    let lab = Lab::new();
+    let run = lab.train(&[]);
+    let name = run.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+    let closed = format!("chown -R 65534 runs && chmod a-w runs/{name}");
+    let Some(ended) = as_nobody(&lab, &closed, ["list", name, "--remove", "--yes"]) else { return };
+    ended.expect(1).says(&["not removed: could not delete what is in", name]);
+    assert_eq!(lab.runs("runs"), [name]);
 }
 
 #[test]

@@ -41,6 +41,9 @@ impl Folder {
         // what is left over is removed at the end, and files that are none of ours may lie behind a link
         let parts = opened.make(PARTS).and_then(|_| opened.inside(PARTS));
         let parts = parts.map_err(write(&opened.join(PARTS)))?;
+        if let Some(user) = parts.of_another().map_err(write(parts.path()))? {
+            return Err(FetchError::OfAnother { parts: parts.path().to_owned(), user });
+        }
         let path = parts.join(LOCK);
         let lock = parts.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let lock = lock.map_err(write(&path))?;
@@ -179,7 +182,7 @@ impl Folder {
     }
 
     /// The directory that a file is to lie in, made if missing; `None` for that of all files. No link on the way there
-    /// is followed: somebody may have put one there meanwhile.
+    /// is followed, and no directory of another user is gone into: somebody may have put one there meanwhile.
     fn above(&self, name: &Path) -> io::Result<Option<OpenDir>> {
         let mut inner: Option<OpenDir> = None;
         for part in name.parent().into_iter().flat_map(Path::components) {
@@ -187,7 +190,15 @@ impl Folder {
             if directory.make(part.as_os_str())? {
                 directory.sync()?;
             }
-            inner = Some(directory.inside(part.as_os_str())?);
+            let found = directory.inside(part.as_os_str())?;
+            if let Some(user) = found.of_another()? {
+                let why = format!(
+                    "`{}` belongs to user {user}, who can put other files there: choose another directory with --out",
+                    found.path().display()
+                );
+                return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+            }
+            inner = Some(found);
         }
         Ok(inner)
     }

@@ -181,6 +181,18 @@ pub enum FetchError {
         /// What shows it.
         by: PathBuf,
     },
+    /// A directory for unfinished files that another user has made, who may exchange what is in it.
+    #[error(
+        "`{}` belongs to user {user}, who can put other files in the place of what is checked there: choose another \
+         directory with --out",
+        parts.display()
+    )]
+    OfAnother {
+        /// The directory for unfinished files.
+        parts: PathBuf,
+        /// Its owner.
+        user: u32,
+    },
     /// Another process fetches into the directory.
     #[error("another process fetches into `{}`: wait until it has ended", out.display())]
     Busy {
@@ -240,6 +252,7 @@ impl FetchError {
             | Self::NoMatch { .. }
             | Self::Occupied { .. }
             | Self::Preparing { .. }
+            | Self::OfAnother { .. }
             | Self::Certificates { .. } => true,
             _ => false,
         }

@@ -4,7 +4,7 @@ use super::super::compare::Comparison;
 use super::super::groups::Group;
 use super::super::metrics::{Metric, metrics};
 use super::super::runs::Run;
-use super::super::sooner::{between, is_unknown, steps_apart, tokens_apart};
+use super::super::sooner::{ends, is_unknown, steps_apart, tokens_apart};
 use super::{is_of_time, listed, names};
 use crate::recipe::keys::{KEYS, Key, find};
 use crate::run::column::Aggregate;
@@ -133,26 +133,23 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Which ways to targets end between evaluations that overlap although they are not equally far apart, so that the
-/// order of the recipes is not known.
+/// Which ways to targets differ by less than the evaluations there are apart, so that the order of the recipes is not
+/// known.
 pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
     for (metric, _) in &comparison.judged {
-        let mut groups: Vec<(&Group, [f64; 2])> = comparison
-            .groups
-            .iter()
-            .filter_map(|group| Some((group, between(group, runs, metric)?)))
-            .collect();
-        groups.sort_by(|(_, [a, _]), (_, [b, _])| a.total_cmp(b));
+        let mut groups: Vec<(&Group, [f64; 2])> =
+            comparison.groups.iter().filter_map(|group| Some((group, ends(group, runs, metric)?))).collect();
+        groups.sort_by(|(_, [_, a]), (_, [_, b])| a.total_cmp(b));
         let next = groups.iter().zip(groups.iter().skip(1));
         let overlapping = next.filter(|((a, _), (b, _))| is_unknown([a, b], runs, metric));
         let pairs: Vec<String> =
             overlapping.map(|((a, _), (b, _))| format!("({} and {})", a.label, b.label)).collect();
         if !pairs.is_empty() {
             notes.push(format!(
-                "{}: the evaluations on both sides of the target overlap between {}, so which is sooner is not known \
-                 from them; a lower eval.every tells",
+                "{}: evaluations are further apart than the ways of {}, so which is sooner is not known from them; a \
+                 lower eval.every tells",
                 metric.name,
                 listed(pairs)
             ));

@@ -170,7 +170,8 @@ pub fn verify_model(path: &Path) -> Result<(), RunError> {
 fn intact_file(path: &Path, expected: &FileDigest) -> Result<(File, Metadata), RunError> {
     let mut file = regular::open(path).context("open", path)?;
     let before = regular::dated(&file, || file.metadata()).context("read", path)?;
-    let found = fault::point("checkpoint", "read").and_then(|()| digest::of_reader(&file));
+    check(path, &format!("{} bytes", expected.bytes), &format!("{} bytes", before.len()))?;
+    let found = fault::point("checkpoint", "read").and_then(|()| digest::of_weights(&file));
     let found = found.context("read", path)?;
     check(path, &spelled(expected), &spelled(&found))?;
     file.rewind().context("read", path)?;
