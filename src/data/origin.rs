@@ -16,8 +16,8 @@ pub struct Origin {
     /// The shards that are named, with the tokens of the whole set that each has.
     shards: HashMap<String, Range<u64>>,
     texts: Vec<Text>,
-    /// How many shards for training hold all texts from beginning to end; `None` where shards for validation have a part
-    /// of them, or a limit ended the set.
+    /// How many shards for training hold all texts from beginning to end; `None` where shards for validation have a
+    /// part of them, or a limit ended the set.
     all: Option<usize>,
 }
 
@@ -130,7 +130,10 @@ impl Origin {
         let is_all = self.all == Some(spans.len());
         let is_known = self.texts.iter().all(|text| text.tokens.is_some());
         spans.sort_unstable_by_key(|span| span.start);
-        for text in &self.texts {
+        let ends = [spans[0].start, spans[spans.len() - 1].end];
+        let is_apart = |tokens: &Range<u64>| tokens.end <= ends[0] || tokens.start >= ends[1];
+        for text in self.texts.iter().filter(|text| !is_known || !text.tokens.as_ref().is_some_and(is_apart))
+        {
             let list = match &text.tokens {
                 Some(tokens) if is_known => {
                     let from = spans.partition_point(|span| span.end <= tokens.start);

@@ -14,8 +14,8 @@ pub(super) fn is_same(one: u32, other: u32) -> bool {
     one == other && *of_several != Some(one)
 }
 
-/// The number that stands for several users under such a map of numbers (user_namespaces(7)); `None` where each user has
-/// one.
+/// The number that stands for several users under such a map of numbers (user_namespaces(7)); `None` where each user
+/// has one.
 fn of_several(map: &str, overflow: &str) -> Option<u32> {
     /// Numbers that users can have.
     const ALL: u64 = u32::MAX as u64;

@@ -284,8 +284,8 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
                  are not equally far apart, so there is no test"
             ),
             (Some(_), Some(_)) if verdict.is_unknown => format!(
-                "{seen}, and which is sooner is not known: the evaluations on both sides of the target are too far apart \
-                 for that, so there is no test"
+                "{seen}, and which is sooner is not known: the evaluations on both sides of the target are too far \
+                 apart for that, so there is no test"
             ),
             (Some(a), Some(b)) if a > 0.0 || b > 0.0 => {
                 format!("{seen}; their values are so large or so small that there is no test of that")

@@ -96,7 +96,7 @@ pub(super) fn of_weights(file: &File) -> io::Result<FileDigest> {
 /// Bytes of memory of the machine, where that is known.
 fn memory() -> Option<u64> {
     #[cfg(target_os = "linux")]
-    let memory = Some(rustix::system::sysinfo()).map(|of| of.totalram as u64 * u64::from(of.mem_unit));
+    let memory = Some(rustix::system::sysinfo()).map(|of| of.totalram * u64::from(of.mem_unit));
     #[cfg(not(target_os = "linux"))]
     let memory = None;
     memory

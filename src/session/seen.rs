@@ -22,8 +22,8 @@ const MOST_FILES: usize = 10_000;
 const PART: &str = "-part";
 
 impl Data {
-    /// What weights that have seen `trained_on` were trained on beside the training data of this run, and which of several
-    /// sets of validation data are known to be among that.
+    /// What weights that have seen `trained_on` were trained on beside the training data of this run, and which of
+    /// several sets of validation data are known to be among that.
     pub fn trained_before(&self, trained_on: &TrainedOn) -> (Option<TrainedBefore>, Vec<String>) {
         let mut others = trained_on.sets.iter().filter(|digest| **digest != self.digests.train);
         if self.val.is_none() || others.clone().next().is_none() {
@@ -56,7 +56,7 @@ impl Data {
             shards().map(|(info, is_whole)| begin_of(info) + if is_whole { "" } else { PART }).collect();
         let whole = shards().filter_map(|(info, is_whole)| is_whole.then_some(info));
         let of_whole = held(&self.origins[0], whole);
-        let texts = of_whole.iter().flat_map(|held| &held.whole).map(|text| begin(text));
+        let texts = of_whole.iter().flat_map(|held| &held.whole).map(begin);
         files.extend(texts);
         // of a shard that is cut in two, all may be the other part's but what a single text has
         let is_single = |held: &&Held| held.one_of.is_empty() && held.whole.len() + held.part.len() == 1;
@@ -117,10 +117,12 @@ impl Data {
             let found = found.flat_map(|held| held.whole.iter().chain(&held.part).chain(&held.one_of));
             let partly: HashSet<&str> = found.copied().filter(|text| whole_here.contains(text)).collect();
             let is_one = |text: &str, _| whole.contains(text) || partly.contains(text);
+            let is_prepared_from_one = validated.iter().any(|held| held.has(is_one));
             let is_shared = |(info, content): &&(&ShardInfo, String)| {
                 contents.contains(&**content)
                     || partly.contains(&**content)
-                    || held(of_val, iter::once(*info)).iter().any(|held| held.has(is_one))
+                    || is_prepared_from_one
+                        && held(of_val, iter::once(*info)).iter().any(|held| held.has(is_one))
             };
             let here = shards.iter().filter(is_shared);
             let set = name.map(str::to_owned);
