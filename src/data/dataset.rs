@@ -35,7 +35,7 @@ pub struct OpenOptions<'a> {
 /// are still what they were, [`check`](Self::check) tells.
 pub struct Dataset {
     shards: Vec<Shard>,
-    block_size: usize,
+    pub(super) block_size: usize,
     vocab_size: usize,
     rows: u64,
     reading: Reading,

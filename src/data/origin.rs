@@ -1,6 +1,7 @@
 //! What prepared shards hold of the texts that they were prepared from, as far as their set's card makes it certain.
 
 use super::card::{CARD, Card, Part};
+use super::dataset::Dataset;
 use super::shard::ShardInfo;
 use super::source::files;
 use super::unfinished::dir_of;
@@ -15,9 +16,11 @@ use std::path::{Path, PathBuf};
 pub struct Origin {
     /// The shards that are named, with the tokens of the whole set that each has.
     shards: HashMap<String, Range<u64>>,
+    /// In the order of their tokens.
     texts: Vec<Text>,
-    /// How many shards for training hold all texts from beginning to end; `None` where shards for validation have a
-    /// part of them, or a limit ended the set.
+    /// Whether it is known which tokens are of which text.
+    is_known: bool,
+    /// How many shards hold all texts from beginning to end; `None` where a limit ended the set.
     all: Option<usize>,
 }
 
@@ -26,11 +29,40 @@ pub struct Origin {
 struct Text {
     /// By what it is known again: blake3 of the file, and of the name of the field as well where that is not `text`.
     id: String,
-    /// The tokens of the set that were taken from it; `None` where its documents lie among those of others, and for
-    /// cards of earlier versions.
-    tokens: Option<Range<u64>>,
+    /// The tokens of the set that were taken from it.
+    tokens: Range<u64>,
     /// Whether it was read to its end.
     is_whole: bool,
+}
+
+/// The beginning of a shard, or all of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Stretch<'a> {
+    /// The shard.
+    pub info: &'a ShardInfo,
+    /// So many of its tokens.
+    pub tokens: u64,
+    /// Those of them that are in rows: what is behind the last one is never read.
+    pub in_rows: u64,
+    /// Whether that is all of the shard.
+    pub is_whole: bool,
+}
+
+/// What of the shards of data is in their first `rows` rows.
+#[must_use]
+pub fn stretches(set: &Dataset, rows: u64) -> Vec<Stretch<'_>> {
+    let (mut before, mut all) = (0u64, Vec::new());
+    for (info, is_whole) in set.shards().zip(set.are_whole()) {
+        let read = info.rows.min(rows.saturating_sub(before));
+        before += info.rows;
+        if read > 0 {
+            let in_rows = read * set.block_size as u64 + 1;
+            let is_all = read == info.rows;
+            let tokens = if is_all { info.tokens } else { in_rows };
+            all.push(Stretch { info, tokens, in_rows, is_whole: is_whole && is_all });
+        }
+    }
+    all
 }
 
 /// What some shards of a set hold of its texts.
@@ -53,7 +85,7 @@ impl Held<'_> {
     }
 }
 
-/// The origins of shards, by their directories.
+/// The origins of shards, by their directories without links.
 pub type Origins = HashMap<PathBuf, Origin>;
 
 /// What the shards that `specs` name were prepared from. What cannot be read is left out.
@@ -63,24 +95,37 @@ pub fn origins(specs: &[String]) -> Origins {
     for path in files(specs) {
         by_dir.entry(dir_of(&path).to_owned()).or_default().insert(name_of(&path));
     }
+    let mut by_place: HashMap<PathBuf, HashSet<String>> = HashMap::new();
+    for (dir, names) in by_dir {
+        by_place.entry(dir.canonicalize().unwrap_or(dir)).or_default().extend(names);
+    }
     let origin = |(dir, names): (PathBuf, HashSet<String>)| {
         let card = Card::read(&dir).ok().flatten()?;
         let is_its = |name: &String| !regular::is_put_beside(&dir.join(CARD), &dir.join(name));
         let origin = Origin::of(&card, |name| names.contains(name) && is_its(name));
         (!origin.shards.is_empty()).then_some((dir, origin))
     };
-    by_dir.into_iter().filter_map(origin).collect()
+    by_place.into_iter().filter_map(origin).collect()
 }
 
 /// What these shards hold, by their sets.
 #[must_use]
-pub fn held<'a>(origins: &'a Origins, shards: impl Iterator<Item = &'a ShardInfo>) -> Vec<Held<'a>> {
-    let mut by_dir: BTreeMap<&Path, HashSet<String>> = BTreeMap::new();
-    for path in shards.filter_map(|info| info.path.as_ref()) {
-        by_dir.entry(dir_of(path)).or_default().insert(name_of(path));
+pub fn held<'a>(origins: &'a Origins, shards: &[Stretch]) -> Vec<Held<'a>> {
+    if origins.is_empty() {
+        return Vec::new();
     }
-    let of_dir = |(dir, names): (&Path, _)| Some(origins.get(dir)?.held(&names));
-    by_dir.into_iter().filter_map(of_dir).collect()
+    let mut by_dir: BTreeMap<&Path, HashMap<String, Stretch>> = BTreeMap::new();
+    for &stretch in shards {
+        let Some(path) = &stretch.info.path else { continue };
+        by_dir.entry(dir_of(path)).or_default().insert(name_of(path), stretch);
+    }
+    let mut by_place: BTreeMap<PathBuf, HashMap<String, Stretch>> = BTreeMap::new();
+    for (dir, shards) in by_dir {
+        let place = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        by_place.entry(place).or_default().extend(shards);
+    }
+    let of_dir = |(dir, shards): (PathBuf, _)| Some(origins.get(&dir)?.held(&shards));
+    by_place.into_iter().filter_map(of_dir).collect()
 }
 
 fn name_of(path: &Path) -> String {
@@ -104,53 +149,65 @@ impl Origin {
                 true => source.blake3.clone(),
                 false => blake3::hash(format!("{} {field}", source.blake3).as_bytes()).to_string(),
             };
-            texts.push(Text { id, tokens: begin.zip(end).map(|(begin, end)| begin..end), is_whole: true });
+            let tokens = begin.zip(end).map_or(0..0, |(begin, end)| begin..end);
+            texts.push(Text { id, tokens, is_whole: true });
         }
         if let Some(last) = texts.last_mut().filter(|_| is_limited) {
             last.is_whole = false;
         }
         let spans = spans(card, number("shard_tokens").unwrap_or(0));
-        if end != Some(card.tokens) || spans.is_none() {
-            texts.iter_mut().for_each(|text| text.tokens = None);
-        }
-        let all = card.train.files.iter().chain(&card.val.files).filter(|name| is_named(name));
+        let is_known = end == Some(card.tokens) && spans.is_some();
         let mut spans = spans.unwrap_or_default();
-        let shards = all.map(|name| (name.clone(), spans.remove(name).unwrap_or_default())).collect();
-        let is_split = !card.val.files.is_empty() || is_limited;
-        Self { shards, texts, all: (!is_split).then_some(card.train.files.len()) }
+        let files = || card.train.files.iter().chain(&card.val.files);
+        let named = files().filter(|name| is_named(name));
+        let shards = named.map(|name| (name.clone(), spans.remove(name).unwrap_or_default())).collect();
+        Self { shards, texts, is_known, all: (!is_limited).then(|| files().count()) }
     }
 
     /// What those of the shards hold that have these names.
-    fn held(&self, names: &HashSet<String>) -> Held<'_> {
-        let mut spans: Vec<&Range<u64>> = names.iter().filter_map(|name| self.shards.get(name)).collect();
+    fn held(&self, names: &HashMap<String, Stretch>) -> Held<'_> {
         let mut held = Held::default();
-        if spans.is_empty() {
-            return held;
-        }
-        let is_all = self.all == Some(spans.len());
-        let is_known = self.texts.iter().all(|text| text.tokens.is_some());
-        spans.sort_unstable_by_key(|span| span.start);
-        let ends = [spans[0].start, spans[spans.len() - 1].end];
-        let is_apart = |tokens: &Range<u64>| tokens.end <= ends[0] || tokens.start >= ends[1];
-        for text in self.texts.iter().filter(|text| !is_known || !text.tokens.as_ref().is_some_and(is_apart))
-        {
-            let list = match &text.tokens {
-                Some(tokens) if is_known => {
-                    let from = spans.partition_point(|span| span.end <= tokens.start);
-                    let here = spans[from..].iter().take_while(|span| span.start < tokens.end);
-                    let here: u64 = here.map(|s| s.end.min(tokens.end) - s.start.max(tokens.start)).sum();
-                    match here {
-                        // a separator may be all of it
-                        0 | 1 => continue,
-                        here if text.is_whole && here == tokens.end - tokens.start => &mut held.whole,
-                        _ => &mut held.part,
-                    }
-                }
-                _ if is_all => &mut held.whole,
+        let found = names.iter().filter_map(|(name, stretch)| Some((self.shards.get(name)?, stretch)));
+        let found = found.filter(|(_, stretch)| stretch.in_rows > 0);
+        if !self.is_known {
+            let found: Vec<_> = found.collect();
+            let whole = found.iter().filter(|(_, stretch)| stretch.is_whole).count();
+            let list = match found.len() {
+                0 => return held,
+                _ if self.all == Some(whole) => &mut held.whole,
                 _ if self.texts.len() == 1 => &mut held.part,
                 _ => &mut held.one_of,
             };
-            list.push(&text.id);
+            list.extend(self.texts.iter().map(|text| text.id.as_str()));
+            return held;
+        }
+        // another file in the place of a shard
+        let is_it = |(span, stretch): &(&Range<u64>, &Stretch)| {
+            let tokens = span.end - span.start;
+            if stretch.is_whole { stretch.tokens == tokens } else { stretch.tokens <= tokens }
+        };
+        let mut found: Vec<[Range<u64>; 2]> = found
+            .filter(is_it)
+            .map(|(span, Stretch { tokens, in_rows, .. })| {
+                [*tokens, *in_rows.min(tokens)].map(|tokens| span.start..span.start + tokens)
+            })
+            .collect();
+        found.sort_unstable_by_key(|[span, _]| span.start);
+        let (Some([first, _]), Some([last, _])) = (found.first(), found.last()) else { return held };
+        let begin = self.texts.partition_point(|text| text.tokens.end <= first.start);
+        let texts = self.texts[begin..].iter().take_while(|text| text.tokens.start < last.end);
+        for Text { id, tokens, is_whole } in texts {
+            let from = found.partition_point(|[span, _]| span.end <= tokens.start);
+            let here = || found[from..].iter().take_while(|[span, _]| span.start < tokens.end);
+            let common =
+                |span: &Range<u64>| span.end.min(tokens.end).saturating_sub(span.start.max(tokens.start));
+            let [all, in_rows] = [0, 1].map(|which| here().map(|spans| common(&spans[which])).sum::<u64>());
+            // a separator may be all of it
+            if in_rows > 1 {
+                // between two rows there is less than one: whoever reads another row of the text meets one of these
+                let is_all = *is_whole && all == tokens.end - tokens.start;
+                if is_all { &mut held.whole } else { &mut held.part }.push(id);
+            }
         }
         held
     }
@@ -183,6 +240,7 @@ fn spans(card: &Card, shard_tokens: u64) -> Option<HashMap<String, Range<u64>>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Format;
 
     /// A set of two texts of 30 and 20 tokens in shards of 10, of which the last 15 tokens are validated on.
     fn card(tokens: [Option<u64>; 2]) -> Card {
@@ -203,10 +261,30 @@ mod tests {
         serde_json::from_str(&text).expect("a card")
     }
 
-    fn of(card: &Card, names: &[&str]) -> [Vec<String>; 3] {
+    /// What shards hold that are named with the tokens of each, those of them in rows, and whether these are all.
+    fn stretches(card: &Card, shards: &[(&str, u64, u64, bool)]) -> [Vec<String>; 3] {
+        let info = ShardInfo {
+            name: String::new(),
+            path: None,
+            format: Format::LlmC,
+            tokens: 0,
+            rows: 0,
+            range: None,
+            digest: blake3::hash(b""),
+        };
+        let stretch = |&(name, tokens, in_rows, is_whole): &(&str, u64, u64, bool)| {
+            (name.to_owned(), Stretch { info: &info, tokens, in_rows, is_whole })
+        };
         let origin = Origin::of(card, |_| true);
-        let Held { whole, part, one_of } = origin.held(&names.iter().map(ToString::to_string).collect());
+        let Held { whole, part, one_of } = origin.held(&shards.iter().map(stretch).collect());
         [whole, part, one_of].map(|texts| texts.into_iter().map(str::to_owned).collect())
+    }
+
+    /// What all of these shards hold.
+    fn of(card: &Card, names: &[&str]) -> [Vec<String>; 3] {
+        let tokens = |name: &str| if ["t4", "v1"].contains(&name) { 5 } else { 10 };
+        let all = names.iter().map(|name| (*name, tokens(name), tokens(name), true));
+        stretches(card, &Vec::from_iter(all))
     }
 
     fn texts(names: [&[&str]; 3]) -> [Vec<String>; 3] {
@@ -225,6 +303,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_no_row_and_what_is_cut_off_is_not_held() {
+        let mut card = card([Some(28), Some(22)]);
+        // the last tokens of a shard are behind its last row, and what is in the place of one is no shard
+        assert_eq!(stretches(&card, &[("t3", 10, 9, true)]), texts([&[], &["a"], &[]]));
+        assert_eq!(stretches(&card, &[("t3", 10, 10, true)]), texts([&[], &["a", "b"], &[]]));
+        assert_eq!(stretches(&card, &[("t3", 10, 0, true)]), texts([&[], &[], &[]]));
+        assert_eq!(stretches(&card, &[("t3", 9, 9, true)]), texts([&[], &[], &[]]));
+        assert_eq!(stretches(&card, &[("t3", 9, 9, false)]), texts([&[], &["a"], &[]]));
+        let cut = [("t1", 10, 9, true), ("t2", 10, 9, true), ("t3", 9, 9, false)];
+        assert_eq!(stretches(&card, &cut), texts([&["a"], &[], &[]]));
+        card.sources[0].tokens = None;
+        assert_eq!(stretches(&card, &cut), texts([&[], &[], &["a", "b"]]));
+    }
+
+    #[test]
     fn a_limit_leaves_the_end_of_the_last_text_out() {
         let mut card = card([Some(30), Some(20)]);
         card.options["limit_tokens"] = 50.into();
@@ -237,16 +330,16 @@ mod tests {
         shuffled.options["shuffle_seed"] = 7.into();
         let mut damaged = card([Some(30), Some(20)]);
         damaged.tokens = 51;
-        let mut whole = card([None; 2]);
-        for card in [card([Some(30), None]), card([Some(30), Some(19)]), whole.clone(), shuffled, damaged] {
+        let all = ["t1", "t2", "t3", "t4", "v0", "v1"];
+        for mut card in
+            [card([Some(30), None]), card([Some(30), Some(19)]), card([None; 2]), shuffled, damaged]
+        {
             assert_eq!(of(&card, &["t1"]), texts([&[], &[], &["a", "b"]]));
-            assert_eq!(of(&card, &["t1", "t2", "t3", "t4"]), texts([&[], &[], &["a", "b"]]));
+            assert_eq!(of(&card, &all[..4]), texts([&[], &[], &["a", "b"]]));
+            assert_eq!(of(&card, &all), texts([&["a", "b"], &[], &[]]));
+            card.sources.pop();
+            assert_eq!(of(&card, &["t1"]), texts([&[], &["a"], &[]]));
         }
-        whole.val = Part::default();
-        assert_eq!(of(&whole, &["t1", "t2", "t3", "t4"]), texts([&["a", "b"], &[], &[]]));
-        assert_eq!(of(&whole, &["t1", "t2", "t3"]), texts([&[], &[], &["a", "b"]]));
-        whole.sources.pop();
-        assert_eq!(of(&whole, &["t1", "t2", "t3"]), texts([&[], &["a"], &[]]));
     }
 
     #[test]

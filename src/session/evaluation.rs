@@ -248,7 +248,7 @@ fn open_data(
         let trained_on = TrainingData::of(source, record.as_ref());
         let origins = origin::origins(request.data);
         let part = part(None, set, request.data.to_vec(), (asked, None), block_size)?;
-        let is_seen = trained_on.has_some_of(&part.set, part.rows(block_size), &origins);
+        let is_seen = trained_on.has_some_of(&part.set, part.rows(block_size), &origins, true);
         return Ok(vec![OwnData { is_seen, ..part }]);
     }
     let Some(run) = source.run() else { return Ok(Vec::new()) };
@@ -289,9 +289,9 @@ fn open_data(
         let is_known = is_known(name.as_ref());
         let part = part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)?;
         let rows = part.rows(block_size);
-        // what is known of all is not known of the first files
-        let is_all = !is_apart || part.set.shards().len() == 1 || rows >= part.set.rows();
-        let is_seen = is_known && is_all || is_apart && trained_on.has_some_of(&part.set, rows, &origins);
+        // what is known of all is not known of the first rows
+        let is_seen = is_known && rows >= part.set.rows()
+            || trained_on.has_some_of(&part.set, rows, &origins, is_apart);
         Ok(OwnData { is_seen, ..part })
     });
     parts.collect()

@@ -5,16 +5,16 @@
 
 use super::inputs::{Data, relative};
 use super::model::Source;
-use crate::data::origin::{Held, Origins, held};
+use crate::data::origin::{Held, Origins, Stretch, held, stretches};
 use crate::data::{self, Dataset, Format, ShardInfo};
 use crate::plan::lints::{Shards, Shared};
 use crate::recipe::{Overrides, load};
 use crate::run::checkpoint::{CheckpointState, TrainedOn};
 use crate::run::record::TrainedBefore;
 use crate::run::{RunRecord, dir};
-use std::collections::HashSet;
-use std::iter;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 /// More files than a record has digests of, which is written often.
 const MOST_FILES: usize = 10_000;
@@ -34,12 +34,13 @@ impl Data {
         let files: HashSet<&str> =
             trained_on.files.iter().filter(|file| !own.contains(*file)).map(String::as_str).collect();
         // the same files in another order, or with other shares
-        if files.is_empty() && !trained_on.files.is_empty() && trained_on.sets.len() == 1 {
+        let is_same = files.is_empty() && trained_on.files.iter().all(|file| !file.ends_with(PART));
+        if is_same && !trained_on.files.is_empty() && trained_on.sets.len() == 1 {
             return (None, Vec::new());
         }
         let is_seen = |set: &Dataset| {
             others.clone().any(|digest| set.digest() == *digest)
-                || has_one_of(&Vec::from_iter(set.shards()), &self.origins[1], &files)
+                || has_one_of(&stretches(set, u64::MAX), &self.origins[1], &files)
         };
         let seen: Vec<Option<&str>> =
             self.validation().filter(|(_, set)| is_seen(set)).map(|(name, _)| name).collect();
@@ -48,32 +49,24 @@ impl Data {
         (Some(before), seen.into_iter().flatten().map(str::to_owned).collect())
     }
 
-    /// By what the training data are known again: the beginnings of the digests of files, and of the texts that they
-    /// were prepared from.
+    /// By what the training data are known again: the beginnings of the digests of files, and behind them those of the
+    /// texts that they were prepared from.
     fn trained_files(&self) -> Vec<String> {
-        let shards = || self.train.shards().zip(self.train.are_whole());
+        let shards = stretches(&self.train, u64::MAX);
+        let part = |begin: String, is_whole: bool| if is_whole { begin } else { begin + PART };
         let mut files: Vec<String> =
-            shards().map(|(info, is_whole)| begin_of(info) + if is_whole { "" } else { PART }).collect();
-        let whole = shards().filter_map(|(info, is_whole)| is_whole.then_some(info));
-        let of_whole = held(&self.origins[0], whole);
-        let texts = of_whole.iter().flat_map(|held| &held.whole).map(begin);
-        files.extend(texts);
-        // of a shard that is cut in two, all may be the other part's but what a single text has
-        let is_single = |held: &&Held| held.one_of.is_empty() && held.whole.len() + held.part.len() == 1;
-        let of_cut: Vec<Held> = shards()
-            .filter(|(_, is_whole)| !is_whole)
-            .flat_map(|(info, _)| held(&self.origins[0], iter::once(info)))
-            .collect();
-        let of_cut = of_cut.iter().filter(is_single).flat_map(|held| held.whole.iter().chain(&held.part));
-        let parts = of_whole.iter().flat_map(|held| &held.part).chain(of_cut);
-        files.extend(parts.map(|text| begin(text) + PART));
+            shards.iter().map(|shard| part(begin_of(shard.info), shard.is_whole)).collect();
+        for Held { whole, part: parts, .. } in held(&self.origins[0], &shards) {
+            files.extend(whole.into_iter().map(|text| part(begin(text), true)));
+            files.extend(parts.into_iter().map(|text| part(begin(text), false)));
+        }
         files
     }
 
     /// By what the training data of a run are known again, and all that its weights had seen `before`, sorted. Where
     /// that is too much for a record, first the texts of shards are left out, then what was seen before.
     pub(super) fn files_seen(&self, before: &[String]) -> Vec<String> {
-        let shards = self.train.shards().len();
+        let shards = stretches(&self.train, u64::MAX).len();
         if shards > MOST_FILES {
             return Vec::new();
         }
@@ -81,52 +74,59 @@ impl Data {
         if files.len() > MOST_FILES {
             files.truncate(shards);
         }
-        if files.len() + before.len() <= MOST_FILES {
-            files.extend_from_slice(before);
+        let own = BTreeSet::from_iter(files);
+        // a checkpoint that is gone on from has those of this run among them
+        let both: BTreeSet<&String> = own.iter().chain(before).collect();
+        match both.len() <= MOST_FILES {
+            true => both.into_iter().cloned().collect(),
+            false => own.into_iter().collect(),
         }
-        files.sort_unstable();
-        files.dedup();
-        files
     }
 
     /// The shards of validation data of which something is trained on, as far as that is certain.
     pub(super) fn shared(&self) -> Vec<Shared> {
         let [of_train, of_val] = &self.origins;
-        let mut contents: Vec<String> = self.train.shards().map(content_of).collect();
+        let train = stretches(&self.train, u64::MAX);
+        let mut contents: Vec<String> = train.iter().map(|shard| content_of(shard.info)).collect();
         // the parts of a shard that is cut in two have no token in common
-        if let Some(cut) = self.train.are_whole().position(|is_whole| !is_whole) {
-            let is_elsewhere = |at: usize| at != cut && contents[at] == contents[cut];
+        if let Some(cut) = train.iter().position(|shard| !shard.is_whole) {
+            let is_elsewhere = |at: usize| {
+                // of built-in texts of one seed, one may end before the cut of the other
+                let is_as_long =
+                    train[at].info.format != Format::Builtin || train[at].info.name == train[cut].info.name;
+                at != cut && contents[at] == contents[cut] && is_as_long
+            };
             if !(0..contents.len()).any(is_elsewhere) {
-                contents[cut] += " to the cut";
+                let own = contents[cut].clone();
+                contents.iter_mut().filter(|one| **one == own).for_each(|one| *one += " to the cut");
             }
         }
-        let whole_shards = self.train.shards().zip(self.train.are_whole());
-        let trained = held(of_train, whole_shards.filter_map(|(info, is_whole)| is_whole.then_some(info)));
+        let trained = held(of_train, &train);
         let contents: HashSet<&str> = contents.iter().map(String::as_str).collect();
         let whole: HashSet<&str> =
             trained.iter().flat_map(|held| &held.whole).chain(&contents).copied().collect();
         let mut shared = Vec::new();
         for (name, set) in self.validation() {
-            let shards: Vec<_> = set.shards().map(|info| (info, content_of(info))).collect();
-            let validated = held(of_val, set.shards());
-            let of_files = shards.iter().map(|(_, content)| content.as_str());
-            let whole_here: HashSet<&str> =
-                validated.iter().flat_map(|held| &held.whole).copied().chain(of_files).collect();
+            let shards = stretches(set, u64::MAX);
+            let of_files: Vec<String> = shards.iter().map(|shard| content_of(shard.info)).collect();
+            let validated = held(of_val, &shards);
+            let whole_here = validated.iter().flat_map(|held| &held.whole).copied();
+            let whole_here: HashSet<&str> = whole_here.chain(of_files.iter().map(String::as_str)).collect();
             // texts that are trained on in part, as far as this set has them from beginning to end
             let found = trained.iter().filter(|held| held.has(|text, _| whole_here.contains(text)));
             let found = found.flat_map(|held| held.whole.iter().chain(&held.part).chain(&held.one_of));
             let partly: HashSet<&str> = found.copied().filter(|text| whole_here.contains(text)).collect();
             let is_one = |text: &str, _| whole.contains(text) || partly.contains(text);
             let is_prepared_from_one = validated.iter().any(|held| held.has(is_one));
-            let is_shared = |(info, content): &&(&ShardInfo, String)| {
-                contents.contains(&**content)
+            for (shard, content) in shards.iter().zip(&of_files) {
+                if contents.contains(&**content)
                     || partly.contains(&**content)
                     || is_prepared_from_one
-                        && held(of_val, iter::once(*info)).iter().any(|held| held.has(is_one))
-            };
-            let here = shards.iter().filter(is_shared);
-            let set = name.map(str::to_owned);
-            shared.extend(here.map(|(info, _)| Shared { name: relative(&info.name), set: set.clone() }));
+                        && held(of_val, slice::from_ref(shard)).iter().any(|held| held.has(is_one))
+                {
+                    shared.push(Shared { name: relative(&shard.info.name), set: name.map(str::to_owned) });
+                }
+            }
         }
         shared
     }
@@ -171,17 +171,19 @@ fn beginning(info: &ShardInfo) -> &str {
     info.name.split(",words").next().unwrap_or(&info.name)
 }
 
-/// Whether some shards are a file, or hold some of a text, by which one of these is known again.
-fn has_one_of(shards: &[&ShardInfo], origins: &Origins, files: &HashSet<&str>) -> bool {
+/// Whether shards are a file, or hold some of a text, by which one of these is known again.
+fn has_one_of(shards: &[Stretch], origins: &Origins, files: &HashSet<&str>) -> bool {
     let is_known = |own: &str, is_whole: bool| {
         files.contains(own) || is_whole && files.contains(&*format!("{own}{PART}"))
     };
-    // records of earlier versions have the digests of built-in texts
-    let names = |info: &ShardInfo| [begin_of(info), begin(info.digest.to_hex())];
-    shards.iter().any(|info| names(info).iter().any(|own| is_known(own, true)))
-        || held(origins, shards.iter().copied())
-            .iter()
-            .any(|held| held.has(|text, is_whole| is_known(&begin(text), is_whole)))
+    let is_file = |shard: &Stretch| {
+        // records of earlier versions have the digests of built-in texts
+        let names = [begin_of(shard.info), begin(shard.info.digest.to_hex())];
+        names.iter().any(|own| is_known(own, shard.is_whole))
+    };
+    let held = held(origins, shards);
+    shards.iter().any(is_file)
+        || held.iter().any(|held| held.has(|text, is_whole| is_known(&begin(text), is_whole)))
 }
 
 /// The directory that has the state of weights, if they have one: those of other programs have none beside them.
@@ -200,7 +202,6 @@ pub(super) fn perhaps_seen(data: &Data, trained_on: &TrainedOn) -> Option<String
 }
 
 /// What a model was trained on, as far as its checkpoint and its run say.
-#[derive(Default)]
 pub(super) struct TrainingData {
     /// Whether data of its own run are among them: the first checkpoint of a branch is that of the other run.
     pub(super) has_own: bool,
@@ -208,7 +209,10 @@ pub(super) struct TrainingData {
     sets: Vec<String>,
     /// By what files are known again.
     files: Vec<String>,
-    /// Where the files were, of a run that says no more of them: one of an earlier version, or of very many files.
+    /// The files that a run has noted whose checkpoint says nothing of them, as those of earlier versions: a part of
+    /// one may have been set aside.
+    noted: Vec<String>,
+    /// Where the files were, of a run that says no more of them.
     places: HashSet<PathBuf>,
 }
 
@@ -217,33 +221,28 @@ impl TrainingData {
     pub(super) fn of(source: &Source, record: Option<&RunRecord>) -> Self {
         let state = CheckpointState::read(dir_of_weights(source.weights())).ok();
         let has_own = state.as_ref().is_none_or(CheckpointState::has_trained);
-        let TrainedOn { sets, mut files } = state.map(|state| state.trained_on()).unwrap_or_default();
-        if files.is_empty() && has_own {
-            files = record.map(|record| record.train_files.clone()).unwrap_or_default();
-        }
-        let run = source.run().filter(|_| files.is_empty() && has_own);
+        let TrainedOn { sets, files } = state.map(|state| state.trained_on()).unwrap_or_default();
+        let says_nothing = files.is_empty() && has_own;
+        let noted = record.filter(|_| says_nothing).map(|record| record.train_files.clone());
+        let noted = noted.unwrap_or_default();
+        let run = source.run().filter(|_| says_nothing && noted.is_empty());
         let recipe = run.and_then(|run| load(&run.join(dir::RECIPE), &Overrides::default()).ok());
         let train = recipe.map(|resolved| data::files(&resolved.recipe.data.train)).unwrap_or_default();
         let places = train.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        Self { has_own, sets, files, places }
+        Self { has_own, sets, files, noted, places }
     }
 
-    /// Whether something of the shards that have the first `rows` rows of a set is among them.
-    pub(super) fn has_some_of(&self, set: &Dataset, rows: u64, origins: &Origins) -> bool {
-        let mut before = 0;
-        let mut read = Vec::new();
-        for info in set.shards() {
-            if info.rows > 0 && before < rows {
-                read.push(info);
-            }
-            before += info.rows;
-        }
-        let is_at_one = |info: &&ShardInfo| {
-            let place = info.path.as_ref().and_then(|path| path.canonicalize().ok());
+    /// Whether something in the first `rows` rows of a set is among them. A set that `is_apart` has no file of which
+    /// the rest is trained on.
+    pub(super) fn has_some_of(&self, set: &Dataset, rows: u64, origins: &Origins, is_apart: bool) -> bool {
+        let read = stretches(set, rows);
+        let is_at_one = |shard: &Stretch| {
+            let place = shard.info.path.as_ref().and_then(|path| path.canonicalize().ok());
             place.is_some_and(|place| self.places.contains(&place))
         };
+        let noted = self.noted.iter().filter(|_| is_apart);
         self.sets.contains(&set.digest())
-            || has_one_of(&read, origins, &self.files.iter().map(String::as_str).collect())
-            || !self.places.is_empty() && read.iter().any(is_at_one)
+            || has_one_of(&read, origins, &self.files.iter().chain(noted).map(String::as_str).collect())
+            || is_apart && !self.places.is_empty() && read.iter().any(is_at_one)
     }
 }

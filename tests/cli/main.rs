@@ -54,6 +54,7 @@ mod resume;
 mod runs;
 mod sample;
 mod sample_texts;
+mod seen;
 mod session_library;
 mod shell;
 mod signals;

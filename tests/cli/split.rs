@@ -104,7 +104,8 @@ fn a_validation_text_among_the_sources_of_prepared_shards_is_told_of() {
         [("set/*.bin", true), ("set/train-000001.bin", false), ("set/train-000002.bin", true)]
     {
         let sets = sets(shards);
-        let run = lab.train(&[&sets[0], &sets[1]]);
+        // all of the validation data are read
+        let run = lab.train(&[&sets[0], &sets[1], "eval.tokens=100000"]);
         assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{shards}");
         assert_eq!(seen(&lab, &run, &[]), is_told, "{shards}");
         assert_eq!(seen(&lab, &run, &["--data", "v.txt"]), is_told, "{shards}");
@@ -150,7 +151,8 @@ fn validation_shards_of_a_text_that_is_trained_on_are_told_of() {
         ("two/train-*.bin", "whole/train-*.bin", true),
     ] {
         let sets = [format!("data.train={train}"), format!("data.val={val}")];
-        let run = lab.train(&[&sets[0], &sets[1]]);
+        // all of the validation data are read
+        let run = lab.train(&[&sets[0], &sets[1], "eval.tokens=100000"]);
         assert_eq!(record(&run).get("trains_on_validation").is_some(), is_told, "{train} {val}");
         assert_eq!(seen(&lab, &run, &[]), is_told, "{train} {val}");
         if !val.starts_with('[') {

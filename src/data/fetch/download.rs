@@ -40,10 +40,7 @@ impl Folder {
         let opened = OpenDir::make_all(out).map_err(write(out))?;
         // what is left over is removed at the end, and files that are none of ours may lie behind a link
         let parts = opened.make(PARTS).and_then(|_| opened.inside(PARTS));
-        let parts = parts.map_err(write(&opened.join(PARTS)))?;
-        if let Some(user) = parts.of_another().map_err(write(parts.path()))? {
-            return Err(FetchError::OfAnother { parts: parts.path().to_owned(), user });
-        }
+        let parts = own(parts.map_err(write(&opened.join(PARTS)))?)?;
         let path = parts.join(LOCK);
         let lock = parts.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let lock = lock.map_err(write(&path))?;
@@ -158,12 +155,7 @@ impl Folder {
         }
         let path = self.out.join(&wanted.name);
         let name = path.file_name().unwrap_or_default();
-        let inner = self.above(&wanted.name).map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput => {
-                FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() }
-            }
-            _ => write(&path)(error),
-        })?;
+        let inner = self.above(wanted)?;
         let publish = || -> io::Result<u64> {
             let file = self.parts.open_file(&part, OFlags::RDONLY)?;
             file.sync_all()?;
@@ -181,24 +173,38 @@ impl Folder {
         })
     }
 
-    /// The directory that a file is to lie in, made if missing; `None` for that of all files. No link on the way there
-    /// is followed, and no directory of another user is gone into: somebody may have put one there meanwhile.
-    fn above(&self, name: &Path) -> io::Result<Option<OpenDir>> {
+    /// Checks that no directory which another user has put into this one is on the way to a file.
+    ///
+    /// # Errors
+    /// [`FetchError::OfAnother`], and what the system says of a directory.
+    pub(super) fn check_way(&self, wanted: &Wanted) -> Result<(), FetchError> {
         let mut inner: Option<OpenDir> = None;
-        for part in name.parent().into_iter().flat_map(Path::components) {
+        for part in wanted.name.parent().into_iter().flat_map(Path::components) {
+            match inner.as_ref().unwrap_or(&self.out).inside(part.as_os_str()) {
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                found => inner = Some(own(found.map_err(write(&self.out.join(&wanted.name)))?)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory that a file is to lie in, made if missing; `None` for that of all files. No link on the way there
+    /// is followed: somebody may have put one there meanwhile.
+    fn above(&self, wanted: &Wanted) -> Result<Option<OpenDir>, FetchError> {
+        let failed = |error: io::Error| match error.kind() {
+            ErrorKind::InvalidInput => {
+                FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() }
+            }
+            _ => write(&self.out.join(&wanted.name))(error),
+        };
+        let mut inner: Option<OpenDir> = None;
+        for part in wanted.name.parent().into_iter().flat_map(Path::components) {
             let directory = inner.as_ref().unwrap_or(&self.out);
-            if directory.make(part.as_os_str())? {
-                directory.sync()?;
-            }
-            let found = directory.inside(part.as_os_str())?;
-            if let Some(user) = found.of_another()? {
-                let why = format!(
-                    "`{}` belongs to user {user}, who can put other files there: choose another directory with --out",
-                    found.path().display()
-                );
-                return Err(io::Error::new(ErrorKind::PermissionDenied, why));
-            }
-            inner = Some(found);
+            let made = directory
+                .make(part.as_os_str())
+                .and_then(|is_new| if is_new { directory.sync() } else { Ok(()) });
+            let found = made.and_then(|()| directory.inside(part.as_os_str())).map_err(failed)?;
+            inner = Some(own(found)?);
         }
         Ok(inner)
     }
@@ -340,6 +346,14 @@ fn part_end(name: &Path) -> String {
 /// Whether the directory for parts is still where it was opened: another process takes it away at its end.
 fn is_named(out: &OpenDir, parts: &OpenDir) -> bool {
     out.inside(PARTS).and_then(|found| found.is(parts)).unwrap_or(false)
+}
+
+/// The directory, unless another user has made it, who may exchange what is in it.
+fn own(dir: OpenDir) -> Result<OpenDir, FetchError> {
+    match dir.of_another().map_err(write(dir.path()))? {
+        Some(user) => Err(FetchError::OfAnother { dir: dir.path().to_owned(), user }),
+        None => Ok(dir),
+    }
 }
 
 fn write(path: &Path) -> impl Fn(std::io::Error) -> FetchError {

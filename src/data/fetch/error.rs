@@ -181,15 +181,15 @@ pub enum FetchError {
         /// What shows it.
         by: PathBuf,
     },
-    /// A directory for unfinished files that another user has made, who may exchange what is in it.
+    /// A directory inside the one that is fetched into, which another user has made, who may exchange what is in it.
     #[error(
-        "`{}` belongs to user {user}, who can put other files in the place of what is checked there: choose another \
+        "`{}` belongs to user {user}, who can exchange what is fetched into it: choose another \
          directory with --out",
-        parts.display()
+        dir.display()
     )]
     OfAnother {
-        /// The directory for unfinished files.
-        parts: PathBuf,
+        /// The directory.
+        dir: PathBuf,
         /// Its owner.
         user: u32,
     },

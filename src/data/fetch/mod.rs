@@ -184,7 +184,9 @@ pub fn fetch(
         folder.close(&[]);
         return Err(FetchError::Preparing { out, by });
     }
-    let result = all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand);
+    let result = wanted.iter().try_for_each(|wanted| folder.check_way(wanted));
+    let result =
+        result.and_then(|()| all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand));
     let is_in_place = folder.check();
     folder.close(if result.is_ok() { &wanted } else { &[] });
     let fetched = result?;

@@ -210,8 +210,8 @@ impl<'a> Work<'a> {
                 match self.state.sources.get_mut(number) {
                     Some(begun) => {
                         *begun = Begun { card, identity };
-                        self.before =
-                            self.state.sources[..number].iter().map(|begun| begun.card.tokens).sum();
+                        let mut earlier = self.state.sources[..number].iter().map(|begun| begun.card.tokens);
+                        self.before = earlier.try_fold(0u64, |sum, tokens| sum.checked_add(tokens?));
                     }
                     None => {
                         self.before = Some(self.tokens);

@@ -1,0 +1,87 @@
+//! What is said to be known to have been trained on, where that depends on which tokens are in rows, cut off or read.
+
+use crate::support;
+
+use support::{Lab, record, seen, tiny};
+
+const BYTES: &str = "data.tokenizer=bytes";
+
+/// Three texts of 48 bytes times 60.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    lab.write("a.txt", "so she sang, so he sang; so they sang of it all\n".repeat(60));
+    lab.write("v.txt", "of it all he sang, and of her he sang the more!\n".repeat(60));
+    lab.write("d.txt", "and she heard it, and they all heard the songs.\n".repeat(60));
+    lab
+}
+
+fn prepare(lab: &Lab, args: &[&str]) {
+    let usual = ["data", "prepare", "--tokenizer", "bytes", "--out"];
+    lab.run([&usual[..], args].concat()).expect(0);
+}
+
+/// A run whose validation data are the end of its training data.
+fn split(lab: &Lab, runs: &str, sets: &[&str]) -> std::path::PathBuf {
+    let args = tiny(runs, &[&[BYTES], sets].concat());
+    lab.run_of(lab.run(args.into_iter().chain(["--unset", "data.val"].map(str::to_owned))).expect(0))
+}
+
+#[test]
+fn the_first_rows_of_a_text_of_which_the_end_is_trained_on_are_new() {
+    let lab = lab();
+    prepare(&lab, &["set", "v.txt", "a.txt", "--shard-tokens", "2000"]);
+    let train = [BYTES, "data.train=set/train-000002.bin", "data.val=v.txt", "eval.tokens=64"];
+    let run = lab.train(&train);
+    assert_eq!(record(&run)["trains_on_validation"], true);
+    for (args, is_seen) in [
+        (&[][..], false),
+        (&["--tokens", "2848"], true),
+        (&["--data", "v.txt", "--tokens", "64"], false),
+        (&["--data", "v.txt"], true),
+        // all of that shard
+        (&["--data", "set/train-000002.bin", "--tokens", "64"], true),
+    ] {
+        assert_eq!(seen(&lab, &run, args), is_seen, "{args:?}");
+    }
+}
+
+#[test]
+fn of_a_part_that_is_split_off_only_what_is_read_counts() {
+    let lab = lab();
+    let trunk = lab.train_in("trunks", &[BYTES, "data.train=d.txt", "data.val=[]"]);
+    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let three = "data.train=[\"a.txt\", \"v.txt\", \"d.txt\"]";
+    let run = split(&lab, "runs", &[three, "data.val_fraction=0.5", "eval.tokens=64", &from]);
+    assert_eq!(record(&run)["trained_before"], "validation_data");
+    assert!(!seen(&lab, &run, &[]) && seen(&lab, &run, &["--tokens", "4256"]));
+}
+
+#[test]
+fn another_part_of_the_same_file_may_have_been_seen() {
+    let lab = lab();
+    let trunk = split(&lab, "trunks", &["data.train=a.txt", "data.val_fraction=0.1"]);
+    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let run = split(&lab, "runs", &["data.train=a.txt", "data.val_fraction=0.4", &from]);
+    assert_eq!(record(&run)["trained_before"], "other_data");
+}
+
+#[test]
+fn what_is_behind_the_last_row_is_not_trained_on() {
+    let lab = lab();
+    // 2,880 and 18 tokens, and 90 rows of 32 with one more
+    prepare(&lab, &["set", "a.txt", "v.txt", "--shard-tokens", "2898"]);
+    let run = lab.train(&[BYTES, "data.train=set/train-000001.bin", "data.val=v.txt"]);
+    assert!(record(&run).get("trains_on_validation").is_none());
+    assert!(!seen(&lab, &run, &[]) && !seen(&lab, &run, &["--data", "v.txt"]));
+    assert!(seen(&lab, &run, &["--data", "a.txt"]));
+}
+
+#[test]
+fn the_texts_of_a_shard_that_is_cut_are_known_again() {
+    let lab = lab();
+    prepare(&lab, &["set", "a.txt", "v.txt", "d.txt"]);
+    let run = split(&lab, "runs", &["data.train=set/*.bin", "data.val_fraction=0.34"]);
+    for (data, is_seen) in [("a.txt", true), ("v.txt", true), ("d.txt", false)] {
+        assert_eq!(seen(&lab, &run, &["--data", data]), is_seen, "{data}");
+    }
+}
