@@ -102,9 +102,7 @@ impl Cache {
 
 /// The directory, if it is the user's own: others could read and exchange what is kept in theirs.
 fn own(found: OpenDir) -> io::Result<OpenDir> {
-    // a file server may give this user's files to another one
-    let is_own = found.is_of_user()? || found.of_another()?.is_none();
-    match is_own && found.may_write() {
+    match found.is_of_user()? && found.may_write() {
         true => Ok(found),
         false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is another user's")),
     }

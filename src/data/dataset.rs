@@ -228,9 +228,9 @@ impl Dataset {
         behind.map(left).sum()
     }
 
-    /// Whether each shard belongs to the set with all of its tokens, in reading order.
-    pub fn are_whole(&self) -> impl Iterator<Item = bool> {
-        self.shards.iter().map(Shard::is_whole)
+    /// Whether each shard belongs to the set with its first token, and whether with all of them, in reading order.
+    pub fn are_whole(&self) -> impl Iterator<Item = (bool, bool)> {
+        self.shards.iter().map(|shard| (shard.part.start == 0, shard.is_whole()))
     }
 
     /// The shards in reading order. Of a shard of which a part belongs to the set, the number of tokens and rows is the

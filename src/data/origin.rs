@@ -35,7 +35,7 @@ struct Text {
     is_whole: bool,
 }
 
-/// The beginning of a shard, or all of it.
+/// A part of a shard, or all of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch<'a> {
     /// The shard.
@@ -44,6 +44,10 @@ pub struct Stretch<'a> {
     pub tokens: u64,
     /// Those of them that are in rows: what is behind the last one is never read.
     pub in_rows: u64,
+    /// Tokens of a row.
+    pub row: u64,
+    /// Whether it begins with the shard's first token.
+    pub is_first: bool,
     /// Whether that is all of the shard.
     pub is_whole: bool,
 }
@@ -52,14 +56,15 @@ pub struct Stretch<'a> {
 #[must_use]
 pub fn stretches(set: &Dataset, rows: u64) -> Vec<Stretch<'_>> {
     let (mut before, mut all) = (0u64, Vec::new());
-    for (info, is_whole) in set.shards().zip(set.are_whole()) {
+    let row = set.block_size as u64;
+    for (info, (is_first, is_whole)) in set.shards().zip(set.are_whole()) {
         let read = info.rows.min(rows.saturating_sub(before));
         before += info.rows;
         if read > 0 {
-            let in_rows = read * set.block_size as u64 + 1;
+            let in_rows = read * row + 1;
             let is_all = read == info.rows;
             let tokens = if is_all { info.tokens } else { in_rows };
-            all.push(Stretch { info, tokens, in_rows, is_whole: is_whole && is_all });
+            all.push(Stretch { info, tokens, in_rows, row, is_first, is_whole: is_whole && is_all });
         }
     }
     all
@@ -115,9 +120,13 @@ pub fn held<'a>(origins: &'a Origins, shards: &[Stretch]) -> Vec<Held<'a>> {
         return Vec::new();
     }
     let mut by_dir: BTreeMap<&Path, HashMap<String, Stretch>> = BTreeMap::new();
-    for &stretch in shards {
+    // where a second part lies in its shard is not known here
+    for &stretch in shards.iter().filter(|stretch| stretch.is_first) {
         let Some(path) = &stretch.info.path else { continue };
-        by_dir.entry(dir_of(path)).or_default().insert(name_of(path), stretch);
+        let of_name = by_dir.entry(dir_of(path)).or_default().entry(name_of(path)).or_insert(stretch);
+        if of_name.tokens < stretch.tokens {
+            *of_name = stretch;
+        }
     }
     let mut by_place: BTreeMap<PathBuf, HashMap<String, Stretch>> = BTreeMap::new();
     for (dir, shards) in by_dir {
@@ -186,27 +195,33 @@ impl Origin {
             let tokens = span.end - span.start;
             if stretch.is_whole { stretch.tokens == tokens } else { stretch.tokens <= tokens }
         };
-        let mut found: Vec<[Range<u64>; 2]> = found
+        let mut found: Vec<([Range<u64>; 2], u64)> = found
             .filter(is_it)
-            .map(|(span, Stretch { tokens, in_rows, .. })| {
-                [*tokens, *in_rows.min(tokens)].map(|tokens| span.start..span.start + tokens)
+            .map(|(span, Stretch { tokens, in_rows, row, .. })| {
+                ([*tokens, *in_rows.min(tokens)].map(|tokens| span.start..span.start + tokens), *row)
             })
             .collect();
-        found.sort_unstable_by_key(|[span, _]| span.start);
-        let (Some([first, _]), Some([last, _])) = (found.first(), found.last()) else { return held };
+        found.sort_unstable_by_key(|([span, _], _)| span.start);
+        let (Some(([first, _], _)), Some(([last, _], _))) = (found.first(), found.last()) else {
+            return held;
+        };
         let begin = self.texts.partition_point(|text| text.tokens.end <= first.start);
         let texts = self.texts[begin..].iter().take_while(|text| text.tokens.start < last.end);
         for Text { id, tokens, is_whole } in texts {
-            let from = found.partition_point(|[span, _]| span.end <= tokens.start);
-            let here = || found[from..].iter().take_while(|[span, _]| span.start < tokens.end);
+            let from = found.partition_point(|([span, _], _)| span.end <= tokens.start);
+            let here = || found[from..].iter().take_while(|([span, _], _)| span.start < tokens.end);
             let common =
                 |span: &Range<u64>| span.end.min(tokens.end).saturating_sub(span.start.max(tokens.start));
-            let [all, in_rows] = [0, 1].map(|which| here().map(|spans| common(&spans[which])).sum::<u64>());
-            // a separator may be all of it
-            if in_rows > 1 {
-                // between two rows there is less than one: whoever reads another row of the text meets one of these
-                let is_all = *is_whole && all == tokens.end - tokens.start;
-                if is_all { &mut held.whole } else { &mut held.part }.push(id);
+            let [all, in_rows] =
+                [0, 1].map(|which| here().map(|(spans, _)| common(&spans[which])).sum::<u64>());
+            // less than a row is behind the last row of a shard, so whoever reads a row's length of the text in one
+            // stretch and all of it in others meets what is in rows here
+            let has_row = here().any(|([_, in_rows], row)| common(in_rows) >= *row);
+            let length = tokens.end - tokens.start;
+            if *is_whole && all == length && (has_row || in_rows == length) {
+                held.whole.push(id);
+            } else if has_row {
+                held.part.push(id);
             }
         }
         held
@@ -273,7 +288,7 @@ mod tests {
             digest: blake3::hash(b""),
         };
         let stretch = |&(name, tokens, in_rows, is_whole): &(&str, u64, u64, bool)| {
-            (name.to_owned(), Stretch { info: &info, tokens, in_rows, is_whole })
+            (name.to_owned(), Stretch { info: &info, tokens, in_rows, row: 2, is_first: true, is_whole })
         };
         let origin = Origin::of(card, |_| true);
         let Held { whole, part, one_of } = origin.held(&shards.iter().map(stretch).collect());

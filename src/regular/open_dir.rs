@@ -144,7 +144,8 @@ impl OpenDir {
 
     /// Whether it is of the user that this process works for.
     pub fn is_of_user(&self) -> io::Result<bool> {
-        Ok(self.handle.metadata()?.uid() == geteuid().as_raw())
+        let owner = self.handle.metadata()?.uid();
+        Ok(owner == geteuid().as_raw() || owner != 0 && self.of_another()?.is_none())
     }
 
     /// The user to whom it belongs, if that is neither root nor the one to whom files belong that this process makes in

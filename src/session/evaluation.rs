@@ -284,7 +284,7 @@ fn open_data(
     };
     // a part that is split off is of files that are trained on
     let is_apart = recipe.data.val_fraction.is_none();
-    let origins = origin::origins(&recipe.data.val);
+    let origins = origin::origins(if is_apart { &recipe.data.val[..] } else { &recipe.data.train[..] });
     let parts = sets.into_iter().zip(files).zip(0..).map(|(((name, set), files), place)| {
         let is_known = is_known(name.as_ref());
         let part = part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)?;

@@ -243,7 +243,9 @@ impl Data {
         };
         let val_name = val_name.map(str::to_owned);
         let (start, tasks) = (Start::Random, Tasks::default());
-        let origins = [&config.train[..], &config.val[..]].map(origin::origins);
+        // the part that is split off is of the files that are trained on
+        let of_val = if config.val_fraction.is_some() { &config.train[..] } else { &config.val[..] };
+        let origins = [&config.train[..], of_val].map(origin::origins);
         Ok(Self { train, origins, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
     }
 

@@ -20,6 +20,8 @@ use std::slice;
 const MOST_FILES: usize = 10_000;
 /// What follows the digest of a text of which a part is in no shard that was trained on.
 const PART: &str = "-part";
+/// What follows the digest of a file of which the end was set aside.
+const BEGIN: &str = "-begin";
 
 impl Data {
     /// What weights that have seen `trained_on` were trained on beside the training data of this run, and which of
@@ -34,7 +36,8 @@ impl Data {
         let files: HashSet<&str> =
             trained_on.files.iter().filter(|file| !own.contains(*file)).map(String::as_str).collect();
         // the same files in another order, or with other shares
-        let is_same = files.is_empty() && trained_on.files.iter().all(|file| !file.ends_with(PART));
+        let is_whole = |file: &String| !file.ends_with(PART) && !file.ends_with(BEGIN);
+        let is_same = files.is_empty() && trained_on.files.iter().all(is_whole);
         if is_same && !trained_on.files.is_empty() && trained_on.sets.len() == 1 {
             return (None, Vec::new());
         }
@@ -53,12 +56,11 @@ impl Data {
     /// texts that they were prepared from.
     fn trained_files(&self) -> Vec<String> {
         let shards = stretches(&self.train, u64::MAX);
-        let part = |begin: String, is_whole: bool| if is_whole { begin } else { begin + PART };
-        let mut files: Vec<String> =
-            shards.iter().map(|shard| part(begin_of(shard.info), shard.is_whole)).collect();
-        for Held { whole, part: parts, .. } in held(&self.origins[0], &shards) {
-            files.extend(whole.into_iter().map(|text| part(begin(text), true)));
-            files.extend(parts.into_iter().map(|text| part(begin(text), false)));
+        let of_shard = |shard: &Stretch| begin_of(shard.info) + if shard.is_whole { "" } else { BEGIN };
+        let mut files: Vec<String> = shards.iter().map(of_shard).collect();
+        for Held { whole, part, .. } in held(&self.origins[0], &shards) {
+            files.extend(whole.into_iter().map(begin));
+            files.extend(part.into_iter().map(|text| begin(text) + PART));
         }
         files
     }
@@ -173,17 +175,21 @@ fn beginning(info: &ShardInfo) -> &str {
 
 /// Whether shards are a file, or hold some of a text, by which one of these is known again.
 fn has_one_of(shards: &[Stretch], origins: &Origins, files: &HashSet<&str>) -> bool {
-    let is_known = |own: &str, is_whole: bool| {
-        files.contains(own) || is_whole && files.contains(&*format!("{own}{PART}"))
+    let is_known = |own: &str, is_first: bool, is_whole: bool| {
+        files.contains(own)
+            || is_first && files.contains(&*format!("{own}{BEGIN}"))
+            || is_whole && files.contains(&*format!("{own}{PART}"))
     };
-    let is_file = |shard: &Stretch| {
+    let is_file = |Stretch { info, is_first, is_whole, .. }: &Stretch| {
         // records of earlier versions have the digests of built-in texts
-        let names = [begin_of(shard.info), begin(shard.info.digest.to_hex())];
-        names.iter().any(|own| is_known(own, shard.is_whole))
+        let names = [begin_of(info), begin(info.digest.to_hex())];
+        // built-in texts of one seed begin alike
+        let is_alike = info.format != Format::Builtin || *is_first;
+        is_alike && names.iter().any(|own| is_known(own, *is_first, *is_whole))
     };
     let held = held(origins, shards);
     shards.iter().any(is_file)
-        || held.iter().any(|held| held.has(|text, is_whole| is_known(&begin(text), is_whole)))
+        || held.iter().any(|held| held.has(|text, is_whole| is_known(&begin(text), is_whole, is_whole)))
 }
 
 /// The directory that has the state of weights, if they have one: those of other programs have none beside them.

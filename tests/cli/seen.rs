@@ -77,6 +77,44 @@ fn what_is_behind_the_last_row_is_not_trained_on() {
 }
 
 #[test]
+fn a_few_tokens_of_a_text_may_be_behind_its_own_last_row() {
+    let lab = lab();
+    // the last 10 of 2,880 tokens, of which 2,849 are in rows
+    prepare(&lab, &["set", "v.txt", "a.txt", "--shard-tokens", "2870"]);
+    for (train, val) in [("set/train-000002.bin", "v.txt"), ("v.txt", "set/train-000002.bin")] {
+        let run = lab.train(&[BYTES, &format!("data.train={train}"), &format!("data.val={val}")]);
+        assert!(record(&run).get("trains_on_validation").is_none(), "{train}");
+        assert!(!seen(&lab, &run, &["--data", val]), "{train}");
+    }
+}
+
+#[test]
+fn the_beginning_of_a_file_whose_end_was_set_aside_is_seen() {
+    let lab = lab();
+    let run = split(&lab, "runs", &["data.train=a.txt", "data.val_fraction=0.1"]);
+    for (args, is_seen) in [(&["--data", "a.txt", "--tokens", "64"][..], true), (&[], false)] {
+        assert_eq!(seen(&lab, &run, args), is_seen, "{args:?}");
+    }
+    // built-in texts of one seed begin alike and end otherwise
+    let short = "data.train=builtin:lipsum:seed=5,words=200";
+    let trunk = lab.train_in("trunks", &[BYTES, short, "data.val=[]"]);
+    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let long = "data.train=builtin:lipsum:seed=5,words=5000";
+    let run = split(&lab, "children", &[long, "data.val_fraction=0.1", &from]);
+    assert_eq!(record(&run)["trained_before"], "other_data");
+}
+
+#[test]
+fn the_texts_of_shards_that_are_split_off_are_known_again() {
+    let lab = lab();
+    let trunk = lab.train_in("trunks", &[BYTES, "data.train=d.txt", "data.val=[]"]);
+    prepare(&lab, &["set", "a.txt", "v.txt", "d.txt", "--shard-tokens", "2880"]);
+    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let run = split(&lab, "runs", &["data.train=set/*.bin", "data.val_fraction=0.334", &from]);
+    assert_eq!(record(&run)["trained_before"], "validation_data");
+}
+
+#[test]
 fn the_texts_of_a_shard_that_is_cut_are_known_again() {
     let lab = lab();
     prepare(&lab, &["set", "a.txt", "v.txt", "d.txt"]);

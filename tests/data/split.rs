@@ -148,7 +148,7 @@ fn the_cut_is_the_same_for_rows_of_any_length_and_its_digest_too() {
     assert_ne!((other.digest(), more.digest()), (train.digest(), val.digest()));
     // a cut between two shards leaves both whole, as if each had been named by its own key
     let (first, second) = parts(8, 0.7);
-    assert!(first.are_whole().chain(second.are_whole()).all(|is_whole| is_whole));
+    assert!(first.are_whole().chain(second.are_whole()).all(|(_, is_whole)| is_whole));
     assert_eq!(first.digest(), place.open(&[&a], 8).expect("opened").digest());
     assert_eq!(second.digest(), place.open(&[&b], 8).expect("opened").digest());
 }
