@@ -118,15 +118,21 @@ impl Data {
             let found = trained.iter().filter(|held| held.has(|text, _| whole_here.contains(text)));
             let found = found.flat_map(|held| held.whole.iter().chain(&held.part).chain(&held.one_of));
             let partly: HashSet<&str> = found.copied().filter(|text| whole_here.contains(text)).collect();
-            let is_one = |text: &str, _| whole.contains(text) || partly.contains(text);
-            let is_prepared_from_one = validated.iter().any(|held| held.has(is_one));
+            let is_prepared_from = |shards: &[Stretch], is_one: &dyn Fn(&str) -> bool| {
+                held(of_val, shards).iter().any(|held| held.has(|text, _| is_one(text)))
+            };
+            let is_one = |text: &str| whole.contains(text) || partly.contains(text);
+            let are_prepared_from_one = is_prepared_from(&shards, &is_one);
             for (shard, content) in shards.iter().zip(&of_files) {
-                if contents.contains(&**content)
+                let alone = slice::from_ref(shard);
+                let is_certain = contents.contains(&**content)
+                    || are_prepared_from_one && is_prepared_from(alone, &|text| whole.contains(text));
+                if is_certain
                     || partly.contains(&**content)
-                    || is_prepared_from_one
-                        && held(of_val, slice::from_ref(shard)).iter().any(|held| held.has(is_one))
+                    || are_prepared_from_one && is_prepared_from(alone, &is_one)
                 {
-                    shared.push(Shared { name: relative(&shard.info.name), set: name.map(str::to_owned) });
+                    let (name, set) = (relative(&shard.info.name), name.map(str::to_owned));
+                    shared.push(Shared { name, set, is_certain });
                 }
             }
         }

@@ -161,6 +161,26 @@ fn validation_shards_of_a_text_that_is_trained_on_are_told_of() {
     }
 }
 
+/// Which of the shards of a text have what is trained on is not known where that is only some of it.
+#[test]
+fn shards_are_named_as_far_as_is_certain_of_them() {
+    let lab = Lab::new();
+    lab.write("a.txt", "so she sang, so he sang; so they sang of it all\n".repeat(80));
+    for (out, tokens) in [("halves", "1920"), ("thirds", "1280")] {
+        let prepare =
+            ["data", "prepare", "a.txt", "--tokenizer", "bytes", "--out", out, "--shard-tokens", tokens];
+        lab.run(prepare).expect(0);
+    }
+    for (train, says) in [
+        ("halves/train-000002.bin", "among the training data: some of thirds/train-000001.bin and 2 more"),
+        ("halves/*.bin", "among the training data: thirds/train-000001.bin and 2 more"),
+        ("thirds/train-000002.bin", "among the training data: thirds/train-000002.bin\n"),
+    ] {
+        let planned = lab.run(["plan", "tiny.toml", &format!("data.train={train}"), "data.val=thirds/*.bin"]);
+        assert!(planned.expect(0).stdout.contains(says), "{train}: {}", planned.stdout);
+    }
+}
+
 /// What is said to be known to have been trained on is.
 #[test]
 fn what_was_set_aside_of_a_text_is_not_taken_for_seen() {

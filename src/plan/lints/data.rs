@@ -12,8 +12,13 @@ const EPOCHS: f64 = 4.0;
 /// Validation data that are trained on too, or were.
 pub(super) fn overlap(subject: &Subject) -> Remark {
     let data = &subject.recipe.data;
+    let mut is_certain = true;
     let shared: Vec<&str> = match subject.shards {
-        Some(shards) => shards.shared.iter().map(|shard| shard.name.as_str()).collect(),
+        Some(shards) => {
+            let all = || shards.shared.iter();
+            is_certain = all().any(|shard| shard.is_certain);
+            all().filter(|shard| shard.is_certain == is_certain).map(|shard| shard.name.as_str()).collect()
+        }
         // without the files, only what is named twice can be known
         None => data.val.iter().filter(|entry| data.train.contains(entry)).map(String::as_str).collect(),
     };
@@ -32,9 +37,10 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
+    let some = if is_certain { "" } else { "some of " };
     Some((
         "data.val",
-        format!("validation data are among the training data: {first}{others}"),
+        format!("validation data are among the training data: {some}{first}{others}"),
         format!("{APART}; builtin texts differ by seed"),
     ))
 }

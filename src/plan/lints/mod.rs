@@ -54,6 +54,8 @@ pub struct Shared {
     pub name: String,
     /// The set that it is of, where there are several.
     pub set: Option<String>,
+    /// Whether that is certain of this shard, and not of all those of a text together.
+    pub is_certain: bool,
 }
 
 /// A remark.
