@@ -96,21 +96,14 @@ pub type Origins = HashMap<PathBuf, Origin>;
 /// What the shards that `specs` name were prepared from. What cannot be read is left out.
 #[must_use]
 pub fn origins(specs: &[String]) -> Origins {
-    let mut by_dir: HashMap<PathBuf, HashSet<String>> = HashMap::new();
-    for path in files(specs) {
-        by_dir.entry(dir_of(&path).to_owned()).or_default().insert(name_of(&path));
-    }
-    let mut by_place: HashMap<PathBuf, HashSet<String>> = HashMap::new();
-    for (dir, names) in by_dir {
-        by_place.entry(dir.canonicalize().unwrap_or(dir)).or_default().extend(names);
-    }
-    let origin = |(dir, names): (PathBuf, HashSet<String>)| {
+    let origin = |(dir, names): (PathBuf, Vec<(String, ())>)| {
+        let names: HashSet<String> = names.into_iter().map(|(name, ())| name).collect();
         let card = Card::read(&dir).ok().flatten()?;
         let is_its = |name: &String| !regular::is_put_beside(&dir.join(CARD), &dir.join(name));
         let origin = Origin::of(&card, |name| names.contains(name) && is_its(name));
         (!origin.shards.is_empty()).then_some((dir, origin))
     };
-    by_place.into_iter().filter_map(origin).collect()
+    by_place(files(specs).iter().map(|path| (path.as_path(), ()))).into_iter().filter_map(origin).collect()
 }
 
 /// What these shards hold, by their sets.
@@ -119,22 +112,37 @@ pub fn held<'a>(origins: &'a Origins, shards: &[Stretch]) -> Vec<Held<'a>> {
     if origins.is_empty() {
         return Vec::new();
     }
-    let mut by_dir: BTreeMap<&Path, HashMap<String, Stretch>> = BTreeMap::new();
     // where a second part lies in its shard is not known here
-    for &stretch in shards.iter().filter(|stretch| stretch.is_first) {
-        let Some(path) = &stretch.info.path else { continue };
-        let of_name = by_dir.entry(dir_of(path)).or_default().entry(name_of(path)).or_insert(stretch);
-        if of_name.tokens < stretch.tokens {
-            *of_name = stretch;
+    let shards = shards.iter().filter(|stretch| stretch.is_first);
+    let files = shards.filter_map(|stretch| Some((stretch.info.path.as_deref()?, *stretch)));
+    let of_dir = |(dir, shards): (PathBuf, Vec<(String, Stretch)>)| {
+        let mut longest: HashMap<String, Stretch> = HashMap::new();
+        for (name, stretch) in shards {
+            let known = longest.entry(name).or_insert(stretch);
+            if known.tokens < stretch.tokens {
+                *known = stretch;
+            }
+        }
+        Some(origins.get(&dir)?.held(&longest))
+    };
+    by_place(files).into_iter().filter_map(of_dir).collect()
+}
+
+/// The names of files, with something for each, by their directories without links.
+fn by_place<'p, T>(files: impl Iterator<Item = (&'p Path, T)>) -> BTreeMap<PathBuf, Vec<(String, T)>> {
+    let mut places: HashMap<&Path, PathBuf> = HashMap::new();
+    let mut found: BTreeMap<PathBuf, Vec<(String, T)>> = BTreeMap::new();
+    for (path, of_file) in files {
+        let dir = dir_of(path);
+        let place =
+            places.entry(dir).or_insert_with(|| dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
+        let of_file = (name_of(path), of_file);
+        match found.get_mut(place) {
+            Some(all) => all.push(of_file),
+            None => drop(found.insert(place.clone(), vec![of_file])),
         }
     }
-    let mut by_place: BTreeMap<PathBuf, HashMap<String, Stretch>> = BTreeMap::new();
-    for (dir, shards) in by_dir {
-        let place = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        by_place.entry(place).or_default().extend(shards);
-    }
-    let of_dir = |(dir, shards): (PathBuf, _)| Some(origins.get(&dir)?.held(&shards));
-    by_place.into_iter().filter_map(of_dir).collect()
+    found
 }
 
 fn name_of(path: &Path) -> String {

@@ -329,9 +329,11 @@ impl Job<'_> {
         record.trains_on_sets.dedup();
         // what was known at the start may be too much for a checkpoint
         let is_known = record.trained_before == Some(TrainedBefore::ValidationData);
-        let found = self.data.trained_before(&self.trained_before);
-        if !is_known && (found.0.is_some() || record.trained_before.is_none()) {
-            (record.trained_before, record.trained_before_sets) = found;
+        if !is_known {
+            let found = self.data.trained_before(&self.trained_before);
+            if found.0.is_some() || record.trained_before.is_none() {
+                (record.trained_before, record.trained_before_sets) = found;
+            }
         }
         record.by_row = measured::by_row(self.data, &self.plan);
         record.train_files = self.data.files_seen(&[]);

@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use std::path::{Path, PathBuf};
 use support::{Lab, record, seen, tiny};
 
 const BYTES: &str = "data.tokenizer=bytes";
@@ -21,9 +22,14 @@ fn prepare(lab: &Lab, args: &[&str]) {
 }
 
 /// A run whose validation data are the end of its training data.
-fn split(lab: &Lab, runs: &str, sets: &[&str]) -> std::path::PathBuf {
+fn split(lab: &Lab, runs: &str, sets: &[&str]) -> PathBuf {
     let args = tiny(runs, &[&[BYTES], sets].concat());
     lab.run_of(lab.run(args.into_iter().chain(["--unset", "data.val"].map(str::to_owned))).expect(0))
+}
+
+/// The setting by which a run begins with the weights of another one.
+fn weights_of(trunk: &Path) -> String {
+    format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display())
 }
 
 #[test]
@@ -49,7 +55,7 @@ fn the_first_rows_of_a_text_of_which_the_end_is_trained_on_are_new() {
 fn of_a_part_that_is_split_off_only_what_is_read_counts() {
     let lab = lab();
     let trunk = lab.train_in("trunks", &[BYTES, "data.train=d.txt", "data.val=[]"]);
-    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let from = weights_of(&trunk);
     let three = "data.train=[\"a.txt\", \"v.txt\", \"d.txt\"]";
     let run = split(&lab, "runs", &[three, "data.val_fraction=0.5", "eval.tokens=64", &from]);
     assert_eq!(record(&run)["trained_before"], "validation_data");
@@ -60,7 +66,7 @@ fn of_a_part_that_is_split_off_only_what_is_read_counts() {
 fn another_part_of_the_same_file_may_have_been_seen() {
     let lab = lab();
     let trunk = split(&lab, "trunks", &["data.train=a.txt", "data.val_fraction=0.1"]);
-    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let from = weights_of(&trunk);
     let run = split(&lab, "runs", &["data.train=a.txt", "data.val_fraction=0.4", &from]);
     assert_eq!(record(&run)["trained_before"], "other_data");
 }
@@ -98,7 +104,7 @@ fn the_beginning_of_a_file_whose_end_was_set_aside_is_seen() {
     // built-in texts of one seed begin alike and end otherwise
     let short = "data.train=builtin:lipsum:seed=5,words=200";
     let trunk = lab.train_in("trunks", &[BYTES, short, "data.val=[]"]);
-    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let from = weights_of(&trunk);
     let long = "data.train=builtin:lipsum:seed=5,words=5000";
     let run = split(&lab, "children", &[long, "data.val_fraction=0.1", &from]);
     assert_eq!(record(&run)["trained_before"], "other_data");
@@ -109,7 +115,7 @@ fn the_texts_of_shards_that_are_split_off_are_known_again() {
     let lab = lab();
     let trunk = lab.train_in("trunks", &[BYTES, "data.train=d.txt", "data.val=[]"]);
     prepare(&lab, &["set", "a.txt", "v.txt", "d.txt", "--shard-tokens", "2880"]);
-    let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", trunk.display());
+    let from = weights_of(&trunk);
     let run = split(&lab, "runs", &["data.train=set/*.bin", "data.val_fraction=0.334", &from]);
     assert_eq!(record(&run)["trained_before"], "validation_data");
 }

@@ -155,7 +155,7 @@ impl Folder {
         }
         let path = self.out.join(&wanted.name);
         let name = path.file_name().unwrap_or_default();
-        let inner = self.above(wanted)?;
+        let inner = self.above(wanted, true)?;
         let publish = || -> io::Result<u64> {
             let file = self.parts.open_file(&part, OFlags::RDONLY)?;
             file.sync_all()?;
@@ -176,21 +176,14 @@ impl Folder {
     /// Checks that no directory which another user has put into this one is on the way to a file.
     ///
     /// # Errors
-    /// [`FetchError::OfAnother`], and what the system says of a directory.
+    /// [`FetchError::OfAnother`], and those of the way.
     pub(super) fn check_way(&self, wanted: &Wanted) -> Result<(), FetchError> {
-        let mut inner: Option<OpenDir> = None;
-        for part in wanted.name.parent().into_iter().flat_map(Path::components) {
-            match inner.as_ref().unwrap_or(&self.out).inside(part.as_os_str()) {
-                Err(error) if error.kind() == ErrorKind::NotFound => break,
-                found => inner = Some(own(found.map_err(write(&self.out.join(&wanted.name)))?)?),
-            }
-        }
-        Ok(())
+        self.above(wanted, false).map(drop)
     }
 
-    /// The directory that a file is to lie in, made if missing; `None` for that of all files. No link on the way there
-    /// is followed: somebody may have put one there meanwhile.
-    fn above(&self, wanted: &Wanted) -> Result<Option<OpenDir>, FetchError> {
+    /// The directory that a file is to lie in, made if missing; `None` for that of all files. Where nothing is made, the
+    /// last one that there is on the way. No link on the way is followed: somebody may have put one there meanwhile.
+    fn above(&self, wanted: &Wanted, makes: bool) -> Result<Option<OpenDir>, FetchError> {
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::InvalidInput => {
                 FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() }
@@ -200,11 +193,13 @@ impl Folder {
         let mut inner: Option<OpenDir> = None;
         for part in wanted.name.parent().into_iter().flat_map(Path::components) {
             let directory = inner.as_ref().unwrap_or(&self.out);
-            let made = directory
-                .make(part.as_os_str())
-                .and_then(|is_new| if is_new { directory.sync() } else { Ok(()) });
-            let found = made.and_then(|()| directory.inside(part.as_os_str())).map_err(failed)?;
-            inner = Some(own(found)?);
+            if makes && directory.make(part.as_os_str()).map_err(failed)? {
+                directory.sync().map_err(failed)?;
+            }
+            match directory.inside(part.as_os_str()) {
+                Err(error) if error.kind() == ErrorKind::NotFound && !makes => break,
+                found => inner = Some(own(found.map_err(failed)?)?),
+            }
         }
         Ok(inner)
     }
