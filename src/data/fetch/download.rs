@@ -181,8 +181,8 @@ impl Folder {
         self.above(wanted, false).map(drop)
     }
 
-    /// The directory that a file is to lie in, made if missing; `None` for that of all files. Where nothing is made, the
-    /// last one that there is on the way. No link on the way is followed: somebody may have put one there meanwhile.
+    /// The directory that a file is to lie in, made if missing; `None` for that of all files. Where nothing is made,
+    /// the last one that there is on the way. No link on the way is followed: somebody may have put one there meanwhile.
     fn above(&self, wanted: &Wanted, makes: bool) -> Result<Option<OpenDir>, FetchError> {
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::InvalidInput => {
