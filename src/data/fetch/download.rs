@@ -182,7 +182,8 @@ impl Folder {
     }
 
     /// The directory that a file is to lie in, made if missing; `None` for that of all files. Where nothing is made,
-    /// the last one that there is on the way. No link on the way is followed: somebody may have put one there meanwhile.
+    /// the last one that there is on the way. No link on the way is followed: somebody may have put one there
+    /// meanwhile.
     fn above(&self, wanted: &Wanted, makes: bool) -> Result<Option<OpenDir>, FetchError> {
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::InvalidInput => {
