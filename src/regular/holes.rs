@@ -19,6 +19,28 @@ pub fn has_hole_before(file: &File, end: u64) -> bool {
     !is_at_beginning || hole.is_ok_and(|hole| hole < end)
 }
 
+/// How many bytes of a file are in holes, once these are more than `most`; `None` if they are not, as far as the system
+/// tells. Reading begins at the beginning then.
+pub fn holes_above(file: &File, most: u64) -> Option<u64> {
+    let length = file.metadata().ok()?.len();
+    let (mut at, mut holes) = (0, 0);
+    while holes <= most {
+        // behind the last byte there is always one
+        let Ok(hole) = unix::seek(file, unix::SeekFrom::Hole(at)) else { break };
+        at = match unix::seek(file, unix::SeekFrom::Data(hole)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => length,
+            Err(_) => break,
+        };
+        holes += at.saturating_sub(hole);
+        if at >= length {
+            break;
+        }
+    }
+    let is_at_beginning = unix::seek(file, unix::SeekFrom::Start(0)).is_ok();
+    (is_at_beginning && holes > most).then_some(holes)
+}
+
 /// Appends a log to `buffer`, without the zeros of its holes: of zeros in a row one is left, more or less, which no log
 /// has.
 ///
@@ -130,6 +152,31 @@ mod tests {
         let (text, whole) = part(8..99 << 20);
         assert!(text.len() < 99 && text.starts_with("> thr\0") && text.ends_with("\0ee\nfour"), "{text:?}");
         assert_eq!(whole, Some(((64 << 20) + 3, text.len() - 4)));
+    }
+
+    #[test]
+    fn holes_are_counted_until_there_are_too_many() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("file");
+        fs::write(&path, [1; 1 << 16]).expect("written");
+        let above = |most| holes_above(&File::open(&path).expect("there"), most);
+        assert_eq!(above(0), None);
+        let mut file = fs::OpenOptions::new().append(true).open(&path).expect("there");
+        for length in [1 << 20, 2 << 20] {
+            file.set_len(length).and_then(|()| file.write_all(&[1; 1 << 16])).expect("written");
+        }
+        file.set_len(3 << 20).expect("longer");
+        let holes = (3 << 20) - 3 * (1 << 16);
+        // a file system without holes has written zeros there
+        if has_hole_before(&file, 3 << 20) {
+            assert_eq!((above(holes), above(holes - 1)), (None, Some(holes)));
+            assert_eq!(above(0), Some((1 << 20) - (1 << 16)), "the first is enough");
+        }
+        let mut bytes = Vec::new();
+        let mut file = File::open(&path).expect("there");
+        holes_above(&file, 0);
+        file.read_to_end(&mut bytes).expect("read");
+        assert_eq!(bytes.len(), 3 << 20, "from the beginning");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use super::data_prepare::{args, contents, documents, lines, prepare};
 use crate::support;
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use support::{Lab, ended};
 
 /// A refusal, which leaves nothing behind.
@@ -89,6 +91,23 @@ fn wrong_input_is_refused_and_nothing_is_left() {
     );
     refused(&lab, "fine.jsonl", &["--val-tokens", "5", "--val-first-shard"], &["cannot be used with"]);
     refused(&lab, "builtin:lipsum", &[], &["needs no preparation"]);
+}
+
+/// To read terabytes of a hole would take hours.
+#[test]
+fn files_that_only_claim_to_be_large_are_not_read() {
+    let lab = Lab::new();
+    for name in ["a.txt", "a.txt.gz", "a.jsonl", "a.jsonl.zst", "a.parquet"] {
+        lab.write(name, [b"\x1f\x8b\x08\0\0\0\0\0\0\0".as_slice(), &[b'a'; 1 << 16]].concat());
+        let file = fs::OpenOptions::new().append(true).open(lab.path(name)).expect("open");
+        if file.set_len(1 << 43).is_err() || file.metadata().expect("looked at").blocks() == 1 << 34 {
+            return;
+        }
+        (&file).write_all(b"PAR1").expect("written");
+        refused(&lab, name, &[], &[name, "8388607 MiB that were never written", "get the file again"]);
+        refused(&lab, name, &["--tokenizer", "char"], &[name, "8388607 MiB that were never written"]);
+        fs::remove_file(lab.path(name)).expect("removed");
+    }
 }
 
 #[test]

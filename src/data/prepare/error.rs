@@ -39,6 +39,18 @@ pub enum PrepareError {
         /// The file.
         path: PathBuf,
     },
+    /// A file with large parts that were never written.
+    #[error(
+        "`{}` has {} MiB that were never written, and only read as zeros, so it is no text: get the file again",
+        path.display(),
+        bytes >> 20
+    )]
+    Hole {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of such parts, or of the first of them.
+        bytes: u64,
+    },
     /// Files with nothing in them.
     #[error("there is no text in {}: nothing was prepared", count(*files, "file"))]
     NoText {
@@ -169,7 +181,9 @@ impl PrepareError {
     pub(super) fn is_of_source(&self) -> bool {
         matches!(
             self,
-            Self::Document { .. } | Self::Data(DataError::NotUtf8 { .. } | DataError::Changed { .. })
+            Self::Document { .. }
+                | Self::Hole { .. }
+                | Self::Data(DataError::NotUtf8 { .. } | DataError::Changed { .. })
         )
     }
 

@@ -23,6 +23,8 @@ use std::thread;
 pub(super) const BATCH: usize = 512 << 10;
 /// Documents that a batch has at most, so that empty ones do not pile up.
 const DOCUMENTS: usize = 1 << 14;
+/// More than is in the holes of any text, in bytes: of a file that claims terabytes, nearly all is a hole.
+const HOLES: u64 = 1 << 30;
 
 /// Batches that wait or are being worked on.
 pub(super) fn in_flight(threads: usize) -> usize {
@@ -274,7 +276,13 @@ pub(super) fn check_read(
 }
 
 /// blake3 of a file's contents. The file is left at its beginning.
+///
+/// # Errors
+/// It cannot be read, or has larger holes than any file of text or shard: to read terabytes of them would take hours.
 pub(super) fn digest(path: &Path, file: &mut File) -> Result<blake3::Hash, PrepareError> {
+    if let Some(bytes) = regular::holes_above(file, HOLES) {
+        return Err(PrepareError::Hole { path: path.into(), bytes });
+    }
     let mut hasher = blake3::Hasher::new();
     let mut block = vec![0; 1 << 20];
     let mut read = || -> std::io::Result<()> {
