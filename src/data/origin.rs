@@ -292,6 +292,7 @@ mod tests {
             format: Format::LlmC,
             tokens: 0,
             rows: 0,
+            holes: 0,
             range: None,
             digest: blake3::hash(b""),
         };

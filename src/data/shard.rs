@@ -28,6 +28,8 @@ pub struct ShardInfo {
     pub tokens: u64,
     /// Number of whole rows of the data set's block size.
     pub rows: u64,
+    /// Bytes of the file that were never written, and are read as zeros.
+    pub holes: u64,
     /// The smallest and the largest token, if there is one.
     pub range: Option<(i32, i32)>,
     /// blake3 of the file's contents, or of the text for built-in text.
@@ -45,14 +47,15 @@ pub(super) struct Opened {
 /// Opens a source and reads it through once. `rows` of the result is 0, because the length of a row is up to
 /// the data set.
 pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) -> Result<Opened, DataError> {
-    let (name, path, format, (tokens, scan, guard)) = match source {
+    let (name, path, format, holes, (tokens, scan, guard)) = match source {
         Source::Builtin(lipsum) => {
             let (tokens, scan) = builtin(lipsum, tokenizer)?;
-            (lipsum.to_string(), None, Format::Builtin, (Arc::new(tokens), scan, None))
+            (lipsum.to_string(), None, Format::Builtin, 0, (Arc::new(tokens), scan, None))
         }
         Source::File(found) => {
             let path = &found.path;
             let (file, bytes) = map_found(found)?;
+            let holes = regular::holes(&file, u64::MAX).map_err(DataError::read(path))?;
             let (format, opened) = match recognize(path, &bytes)? {
                 None => (Format::Text, text::open(path, &file, &bytes, tokenizer, scanner)?),
                 Some(layout) => {
@@ -63,7 +66,7 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
                     (layout.format, (tokens, scan, Some(guard)))
                 }
             };
-            (path.display().to_string(), Some(path.clone()), format, opened)
+            (path.display().to_string(), Some(path.clone()), format, holes, opened)
         }
     };
     let info = ShardInfo {
@@ -72,6 +75,7 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
         format,
         tokens: tokens.len(),
         rows: 0,
+        holes,
         range: scan.range,
         digest: scan.digest,
     };

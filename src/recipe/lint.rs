@@ -51,6 +51,8 @@ lints! {
     SmallData = "small-data";
     /// Many tokens of the data are in no row, because files are short.
     UnreadTokens = "unread-tokens";
+    /// Parts of the files of the data were never written.
+    UnwrittenData = "unwritten-data";
     /// The data use a small part of the model's vocabulary.
     UnusedVocab = "unused-vocab";
     /// The file of a task is not there, and the run trains without it.

@@ -19,26 +19,22 @@ pub fn has_hole_before(file: &File, end: u64) -> bool {
     !is_at_beginning || hole.is_ok_and(|hole| hole < end)
 }
 
-/// How many bytes of a file are in holes, once these are more than `most`; `None` if they are not, as far as the system
-/// tells. Reading begins at the beginning then.
-pub fn holes_above(file: &File, most: u64) -> Option<u64> {
-    let length = file.metadata().ok()?.len();
-    let (mut at, mut holes) = (0, 0);
-    while holes <= most {
-        // behind the last byte there is always one
-        let Ok(hole) = unix::seek(file, unix::SeekFrom::Hole(at)) else { break };
-        at = match unix::seek(file, unix::SeekFrom::Data(hole)) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => length,
-            Err(_) => break,
-        };
-        holes += at.saturating_sub(hole);
-        if at >= length {
-            break;
-        }
+/// How many bytes of a file are in holes, as far as the system tells. Nothing is counted behind the hole with which
+/// these are more than `most`. Reading begins at the beginning then.
+///
+/// # Errors
+/// Those of the system.
+pub fn holes(file: &File, most: u64) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    let (mut at, mut bytes) = (0, 0);
+    while at < length && bytes <= most {
+        // what a system without holes has behind the last byte
+        let hole = unix::seek(file, unix::SeekFrom::Hole(at)).unwrap_or(length);
+        at = unix::seek(file, unix::SeekFrom::Data(hole)).unwrap_or(length).max(hole);
+        bytes += at - hole;
     }
-    let is_at_beginning = unix::seek(file, unix::SeekFrom::Start(0)).is_ok();
-    (is_at_beginning && holes > most).then_some(holes)
+    unix::seek(file, unix::SeekFrom::Start(0))?;
+    Ok(bytes)
 }
 
 /// Appends a log to `buffer`, without the zeros of its holes: of zeros in a row one is left, more or less, which no log
@@ -159,22 +155,22 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("file");
         fs::write(&path, [1; 1 << 16]).expect("written");
-        let above = |most| holes_above(&File::open(&path).expect("there"), most);
-        assert_eq!(above(0), None);
+        let counted = |most| holes(&File::open(&path).expect("there"), most).expect("counted");
+        assert_eq!(counted(u64::MAX), 0);
         let mut file = fs::OpenOptions::new().append(true).open(&path).expect("there");
         for length in [1 << 20, 2 << 20] {
             file.set_len(length).and_then(|()| file.write_all(&[1; 1 << 16])).expect("written");
         }
         file.set_len(3 << 20).expect("longer");
-        let holes = (3 << 20) - 3 * (1 << 16);
+        let all = (3 << 20) - 3 * (1 << 16);
         // a file system without holes has written zeros there
         if has_hole_before(&file, 3 << 20) {
-            assert_eq!((above(holes), above(holes - 1)), (None, Some(holes)));
-            assert_eq!(above(0), Some((1 << 20) - (1 << 16)), "the first is enough");
+            assert_eq!((counted(u64::MAX), counted(all), counted(all - 1)), (all, all, all));
+            assert_eq!(counted(0), (1 << 20) - (1 << 16), "the first is enough");
         }
         let mut bytes = Vec::new();
         let mut file = File::open(&path).expect("there");
-        holes_above(&file, 0);
+        holes(&file, 0).expect("counted");
         file.read_to_end(&mut bytes).expect("read");
         assert_eq!(bytes.len(), 3 << 20, "from the beginning");
     }

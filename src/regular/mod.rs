@@ -14,7 +14,7 @@ mod tree;
 mod users;
 mod way;
 
-pub use holes::{append_lines, has_hole_before, holes_above, read_without_holes};
+pub use holes::{append_lines, has_hole_before, holes, read_without_holes};
 pub use links::{check_planted, confine, followed, open_followed, open_unplanted, trust};
 pub use matching::{Looked, Matches, Refused, is_hidden, matching, matching_within};
 pub use open_dir::OpenDir;

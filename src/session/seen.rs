@@ -141,15 +141,27 @@ impl Data {
 
     /// What lints ask about the files.
     pub fn shards(&self) -> Shards {
-        let val = self.validation().flat_map(|(_, set)| set.shards());
-        let largest = self.train.shards().chain(val).filter_map(|info| usize::try_from(info.range?.1).ok());
-        let largest = largest.max();
+        let val = self.validation().flat_map(|(_, set)| set.shards()).map(|info| ("data.val", info));
+        let all = Vec::from_iter(self.train.shards().map(|info| ("data.train", info)).chain(val));
+        let largest = all.iter().filter_map(|(_, info)| usize::try_from(info.range?.1).ok()).max();
+        // a part that is set aside is of the same file
+        let mut known = HashSet::new();
+        let unwritten = all.iter().filter(|(_, info)| info.holes > 0 && known.insert(&info.name));
+        let unwritten = unwritten.map(|(key, info)| (*key, info.name.clone(), info.holes)).collect();
         let (before, sets) = self.trained_before(&self.start.trained_on());
         let seen_before = (before == Some(TrainedBefore::ValidationData)).then_some(sets);
         let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);
         let cut = cut.map(|task| (task.name.clone(), task.cut.contexts, task.examples.len())).collect();
         let skipped = self.tasks.skipped.clone();
-        Shards { train: self.train.shards().len(), largest, shared: self.shared(), seen_before, skipped, cut }
+        Shards {
+            train: self.train.shards().len(),
+            largest,
+            unwritten,
+            shared: self.shared(),
+            seen_before,
+            skipped,
+            cut,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::recipe_support;
 use recipe_support::{Recipes, printed, refused, runner};
 use runner::recipe::LintCode;
 use serde_json::{Value as Json, json};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A model of pleasant numbers.
@@ -40,6 +41,8 @@ fn nice() -> Recipes {
         runner::data::write_llmc(&recipes.path(&format!("{name}.bin")), tokens).expect("a shard");
     }
     std::fs::copy(recipes.path("train.bin"), recipes.path("copy.bin")).expect("a copy");
+    let unwritten = std::fs::File::create(recipes.path("unwritten.bin")).expect("a file");
+    unwritten.write_all_at(&[1; 4000], 1 << 20).expect("written");
     let long = format!(r#"{{"context": "{}", "endings": ["a", "b"], "label": 0}}"#, "word ".repeat(2000));
     recipes.write("long.jsonl", long);
     recipes
@@ -146,6 +149,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
     ("unread-tokens", "--set data.train=[\"brief.bin\",\"short.bin\"]"),
+    ("unwritten-data", "--set data.val=[\"val.bin\",\"unwritten.bin\"]"),
     ("unused-vocab", "--set model.vocab_size=2000"),
     ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),
     ("missing-task", "--set eval.hellaswag=none.jsonl --set eval.missing=skip"),

@@ -280,8 +280,9 @@ pub(super) fn check_read(
 /// # Errors
 /// It cannot be read, or has larger holes than any file of text or shard: to read terabytes of them would take hours.
 pub(super) fn digest(path: &Path, file: &mut File) -> Result<blake3::Hash, PrepareError> {
-    if let Some(bytes) = regular::holes_above(file, HOLES) {
-        return Err(PrepareError::Hole { path: path.into(), bytes });
+    match regular::holes(file, HOLES).map_err(DataError::read(path))? {
+        bytes if bytes > HOLES => return Err(PrepareError::Hole { path: path.into(), bytes }),
+        _ => {}
     }
     let mut hasher = blake3::Hasher::new();
     let mut block = vec![0; 1 << 20];

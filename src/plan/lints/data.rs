@@ -147,6 +147,21 @@ pub(super) fn unread(subject: &Subject) -> Remark {
     })
 }
 
+/// Files with holes. nanoGPT's `prepare.py`, for one, gives a file its length first, and may end before it is filled.
+pub(super) fn unwritten(subject: &Subject) -> Remark {
+    let unwritten = &subject.shards?.unwritten;
+    let (key, first, bytes) = unwritten.first()?;
+    let others = match unwritten.len() {
+        1 => String::new(),
+        n => format!(" (and {} more like it)", n - 1),
+    };
+    Some((
+        key,
+        format!("{} bytes of {first}{others} were never written, and are read as zeros", thousands(*bytes)),
+        "prepare the file again: what wrote it may have ended early".to_owned(),
+    ))
+}
+
 /// A vocabulary of which the data use less than half. Texts of some length use nearly all of the vocabulary that they
 /// are encoded with.
 pub(super) fn vocab(subject: &Subject) -> Remark {

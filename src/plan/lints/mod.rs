@@ -36,6 +36,8 @@ pub struct Shards {
     pub train: usize,
     /// The largest token of all, if there is one.
     pub largest: Option<usize>,
+    /// Files with parts that were never written: the key, the name, and the bytes of these.
+    pub unwritten: Vec<(&'static str, String, u64)>,
     /// Those of the validation data of which something is trained on.
     pub shared: Vec<Shared>,
     /// The names of the sets of validation data that the weights were trained on that the run begins with, as far as
@@ -100,6 +102,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),
         LintCode::UnreadTokens => data::unread(subject),
+        LintCode::UnwrittenData => data::unwritten(subject),
         LintCode::UnusedVocab => data::vocab(subject),
         LintCode::MissingTask => data::missing_task(subject),
         LintCode::CutTask => data::cut_task(subject),
