@@ -255,8 +255,8 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
         let (a, b) = verdict.spreads;
         if !verdict.is_distinguishable() {
             let sds = a.sd.zip(b.sd).unwrap_or_default();
-            // a test with the seeds that there are has been made and did not settle it
-            let have = a.n.max(b.n) as u32;
+            // a test with at least so many each has been made and did not settle it
+            let have = a.n.min(b.n) as u32;
             verdict.seeds_needed =
                 seeds_needed(b.mean - a.mean, sds.0, sds.1, level).map(|needed| needed.max(have + 1));
         }
@@ -310,13 +310,18 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     if verdict.is_distinguishable() {
         return format!("{best} is {direction} than {other} in {} by {difference} ({figures})", metric.name);
     }
-    let have = (a.n.min(b.n), a.n.max(b.n));
     let advice = match verdict.seeds_needed {
-        Some(needed) if have.0 == have.1 => format!(
-            "a difference of this size would take about {needed} seeds each, {} more",
-            needed - have.1 as u32
-        ),
-        Some(needed) => format!("a difference of this size would take about {needed} seeds each"),
+        Some(needed) => {
+            let more = |spread: Spread| (needed as usize).saturating_sub(spread.n);
+            let of = |(label, spread): &(&String, Spread)| format!("{} more of {label}", more(*spread));
+            let more = match [(best, a), (other, b)] {
+                [(_, a), (_, b)] if a.n == b.n => format!("{} more", more(a)),
+                both => {
+                    Vec::from_iter(both.iter().filter(|(_, spread)| more(*spread) > 0).map(of)).join(" and ")
+                }
+            };
+            format!("a difference of this size would take about {needed} seeds each, {more}")
+        }
         None => "no affordable number of seeds would settle a difference this small".to_owned(),
     };
     format!(

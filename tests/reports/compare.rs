@@ -101,6 +101,33 @@ fn what_noise_explains_is_not_called_a_difference() {
 }
 
 #[test]
+fn seeds_that_would_settle_it_do_not_grow_with_those_of_the_larger_group() {
+    // 0.06 apart, with deviations of 0.027 and 0.0205: scipy's noncentral distribution has a power of 0.83 with 4
+    // seeds each, of 0.62 with 3
+    for (seeds, second, advice) in [
+        (12, 2, "about 4 seeds each, 2 more of lr 2e-3\n"),
+        (3, 2, "about 4 seeds each, 1 more of lr 1e-3 and 2 more of lr 2e-3\n"),
+    ] {
+        let lab = Lab::new();
+        for (i, (seeds, mean, deviation)) in
+            [(seeds, 3.0, 0.027), (second, 3.06, 0.0205)].into_iter().enumerate()
+        {
+            let middle = f64::from(seeds - 1) / 2.0;
+            let places: Vec<f64> = (0..seeds).map(|seed| f64::from(seed) - middle).collect();
+            let spread = places.iter().map(|place| place * place).sum::<f64>() / f64::from(seeds - 1);
+            for (seed, place) in places.iter().enumerate() {
+                let last = mean + deviation * place / spread.sqrt();
+                let fake = Fake::new(&format!("fake-{i}{seed}"), seed as u64, 1e-3 * (i + 1) as f64, last);
+                fake.write(&lab.path("runs"));
+            }
+        }
+        let said = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+        assert!(said.contains("are not distinguishable") && said.contains(advice), "{said}");
+        assert_eq!(json(&lab, &["runs"])["tests"][0]["seeds_needed"], json!(4));
+    }
+}
+
+#[test]
 fn of_many_verdicts_the_first_are_shown_and_what_to_know_of_them_always() {
     let lab = Lab::new();
     many(&lab.path("runs"));
