@@ -109,26 +109,31 @@ impl Audience for Events {
                     "discards": discarded.is_some(),
                 }),
             ),
-            Event::Step { report, steps, tokens, tokens_per_s, .. } => self.write(
+            Event::Step { report, steps, row, .. } => self.write(
                 "step",
                 json!({
                     "step": report.step,
                     "steps": steps,
-                    "tokens": tokens,
+                    "tokens": row.tokens,
                     "loss": report.loss,
                     "lr": report.lr,
                     "grad_norm": report.grad_norm,
-                    "skipped": report.skipped,
-                    "step_ms": report.time.as_secs_f64() * 1e3,
-                    "tokens_per_s": tokens_per_s,
+                    "epoch": row.epoch,
+                    "loss_scale": row.loss_scale,
+                    "skipped": row.skipped,
+                    "step_ms": row.step_ms,
+                    "tokens_per_s": row.tokens_per_s,
+                    "mfu": row.mfu,
+                    "memory_bytes": row.memory_bytes,
+                    "elapsed_s": row.elapsed_s,
                 }),
             ),
-            Event::Evaluated { step, steps, val_loss, also } => {
+            Event::Evaluated { step, steps, tokens, val_loss, also } => {
                 let also: Map<String, Json> =
                     also.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
                 self.write(
                     "eval",
-                    json!({ "step": step, "steps": steps, "val_loss": val_loss, "also": also }),
+                    json!({ "step": step, "steps": steps, "tokens": tokens, "val_loss": val_loss, "also": also }),
                 );
             }
             Event::Sampled { step, text, .. } => self.write("sample", json!({ "step": step, "text": text })),
@@ -241,7 +246,8 @@ pub(super) fn schema() -> String {
         "an optimizer step was done; the row of train.csv",
         json!({
             "step": count, "steps": count, "tokens": count, "loss": measure, "lr": number,
-            "grad_norm": measure, "skipped": flag, "step_ms": number, "tokens_per_s": number,
+            "grad_norm": measure, "epoch": number, "loss_scale": number, "skipped": flag, "step_ms": number,
+            "tokens_per_s": number, "mfu": measure, "memory_bytes": count, "elapsed_s": number,
         }),
         none(),
     );
@@ -249,7 +255,7 @@ pub(super) fn schema() -> String {
         "eval",
         "the validation loss was computed; the row of val.csv",
         json!({
-            "step": count, "steps": count, "val_loss": measure,
+            "step": count, "steps": count, "tokens": count, "val_loss": measure,
             "also": { "type": "object", "additionalProperties": measure },
         }),
         none(),

@@ -213,11 +213,11 @@ impl Audience for Voice {
             | Event::Rewritten { .. }
             | Event::NotExported(_)
             | Event::Skipped { .. } => {}
-            Event::Step { report, step, steps, tokens_per_s, .. } => {
+            Event::Step { report, step, steps, row } => {
                 let always = report.step == 0 || step == steps || self.volume == Volume::Verbose;
-                self.on_board(|board| board.step(report, (step, steps), tokens_per_s, always));
+                self.on_board(|board| board.step(report, (step, steps), row.tokens_per_s, always));
             }
-            Event::Evaluated { step, steps, val_loss, also } => {
+            Event::Evaluated { step, steps, val_loss, also, .. } => {
                 let also = also.iter().map(|(name, value)| format!(", {name} {value:.4}"));
                 let also = also.collect::<String>();
                 say(&format!("step {step}/{steps} validation loss {val_loss:.4}{also}"));

@@ -11,6 +11,7 @@ use crate::plan::lints::Lint;
 use crate::plan::predict::Prediction;
 use crate::run::RunError;
 use crate::run::checkpoint::Rejected;
+use crate::run::columns::TrainRow;
 use crate::run::record::ReachedTarget;
 use crate::train::{Best, StepReport};
 use std::path::Path;
@@ -167,10 +168,8 @@ pub enum Event<'a> {
         step: u64,
         /// Optimizer steps of the run.
         steps: u64,
-        /// Tokens trained on, with those of this step.
-        tokens: u64,
-        /// Tokens per second of this step.
-        tokens_per_s: f64,
+        /// Its row in `train.csv`.
+        row: &'a TrainRow,
     },
     /// The watchdog has left a step's update out.
     Skipped {
@@ -185,6 +184,8 @@ pub enum Event<'a> {
         step: u64,
         /// Optimizer steps of the run.
         steps: u64,
+        /// Tokens trained on.
+        tokens: u64,
         /// Nats per token, of the set that decides what is best.
         val_loss: f64,
         /// What was measured besides, by the names of the columns of `val.csv`.

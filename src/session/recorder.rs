@@ -214,7 +214,6 @@ impl Events for Recorder<'_> {
             self.tell_of_tensorboard();
         }
         self.watching.pulse.saved(self.saver.last());
-        let tokens = row.tokens;
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
         // as the log has it, from which a run that is resumed after its last step takes it
@@ -222,7 +221,7 @@ impl Events for Recorder<'_> {
         self.times.push(rows, step_ms);
         self.watching.pulse.stepped(progress.step, report.time);
         let (step, steps) = (progress.step, plan.steps);
-        self.job.call.audience.tell(Event::Step { report, step, steps, tokens, tokens_per_s });
+        self.job.call.audience.tell(Event::Step { report, step, steps, row: &row });
         Ok(())
     }
 
@@ -245,7 +244,7 @@ impl Events for Recorder<'_> {
         self.watching.pulse.evaluated();
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
         let (step, steps) = (progress.step, self.job.plan.steps);
-        self.job.call.audience.tell(Event::Evaluated { step, steps, val_loss, also });
+        self.job.call.audience.tell(Event::Evaluated { step, steps, tokens, val_loss, also });
         Ok(())
     }
 

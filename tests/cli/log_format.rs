@@ -87,15 +87,22 @@ fn every_event_of_a_run_is_a_line_of_json() {
     let (train, val) = (train_csv(&run), val_csv(&run));
     let steps = of_kind(&all, "step");
     assert_eq!(steps.len(), train.rows.len());
-    for (name, close) in [("step", 0.0), ("tokens", 0.0), ("lr", 0.0), ("grad_norm", 0.0), ("loss", 1e-6)] {
-        for (event, logged) in steps.iter().zip(train.numbers(name)) {
-            let said = event[name].as_f64().expect("a number");
+    for name in &train.header {
+        // the log has the loss in single precision
+        let close = if name == "loss" { 1e-6 } else { 0.0 };
+        for (event, logged) in steps.iter().zip(train.cells(name)) {
+            let said = &event[name];
+            let said = said.as_f64().or_else(|| said.as_bool().map(|flag| f64::from(u8::from(flag))));
+            assert_eq!(said.is_none(), logged.is_empty(), "{name}: {event}");
+            let (said, logged) = (said.unwrap_or(0.0), logged.parse().unwrap_or(0.0));
             assert!((said - logged).abs() <= close * logged.abs(), "{name}: {said} and {logged}");
         }
     }
-    let evals: Vec<u64> =
-        of_kind(&all, "eval").iter().map(|event| event["step"].as_u64().expect("a step")).collect();
-    assert_eq!(evals, val.numbers("step").iter().map(|step| *step as u64).collect::<Vec<_>>());
+    let evals = of_kind(&all, "eval");
+    for name in ["step", "tokens"] {
+        let said: Vec<f64> = evals.iter().map(|event| event[name].as_f64().expect("a number")).collect();
+        assert_eq!(said, val.numbers(name), "{name}");
+    }
     let steps_of = |kind: &str| -> Vec<u64> {
         of_kind(&all, kind).iter().map(|event| event["step"].as_u64().expect("a step")).collect()
     };

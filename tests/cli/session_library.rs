@@ -49,8 +49,8 @@ impl Audience for Listener {
                 format!("started {}", moment.step)
             }
             Event::MicroStep => "micro-step".to_owned(),
-            Event::Step { report, step, steps, tokens_per_s, .. } => {
-                assert!(report.loss.is_finite() && tokens_per_s > 0.0 && report.step + 1 == step);
+            Event::Step { report, step, steps, row } => {
+                assert!(report.loss.is_finite() && row.tokens_per_s > 0.0 && report.step + 1 == step);
                 if self.stop_after == Some(step) {
                     assert!(self.requests.ask_to_stop(Stop::Terminate), "a run in training heeds it");
                     assert!(!self.requests.ask_to_stop(Stop::Interrupt), "the second request is refused");
