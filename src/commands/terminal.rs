@@ -74,6 +74,12 @@ pub(super) fn say_lines(text: &str) {
     say_with(text, tame);
 }
 
+/// [`say`] for a text that keeps the line feeds of elsewhere. All lines but the first are set in, so that none passes
+/// for another message.
+pub(super) fn say_set_in(text: &str) {
+    say_with(text, |text| tame(&text.replace('\n', "\n  ")));
+}
+
 fn say_with(text: &str, tamed: impl Fn(&str) -> String) {
     if speaks_json() {
         let kinds = ["warning", "error"];

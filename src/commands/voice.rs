@@ -222,7 +222,7 @@ impl Audience for Voice {
                 let also = also.collect::<String>();
                 say(&format!("step {step}/{steps} validation loss {val_loss:.4}{also}"));
             }
-            Event::Sampled { text, is_last: true, .. } => say(&format!("sample: {text}")),
+            Event::Sampled { text, is_last: true, .. } => terminal::say_set_in(&format!("sample: {text}")),
             Event::CopyDoesNotFit { needed, free } => say(&format!(
                 "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are \
                  written",

@@ -41,6 +41,17 @@ fn names_of_files_are_shown_and_do_nothing() {
     check(&Ended { stdout: String::new(), ..ended }, 0, &["finished in"]);
 }
 
+#[test]
+fn a_generated_text_keeps_its_lines_and_none_passes_for_a_message() {
+    let lab = Lab::new();
+    let prompt = r#"sample.prompt="a\nerror: b\r\n\u001b""#;
+    let ended =
+        lab.run(tiny("runs", &["data.tokenizer=bytes", "sample.every=12", "sample.tokens=40", prompt]));
+    check(&ended, 0, &["\nsample: a\n  error: b"]);
+    let is_message = |line: &str| line.starts_with("error: ");
+    assert!(!ended.stderr.lines().any(is_message), "{}", ended.stderr);
+}
+
 /// A line feed in a name must not begin a line that passes for one of the program's.
 #[test]
 fn names_of_two_lines_stay_on_one() {
