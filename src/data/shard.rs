@@ -1,6 +1,5 @@
 //! Opens one shard, a file or a built-in text: recognizes its format and checks it.
 
-use super::DataError;
 use super::format::{Format, recognize};
 use super::guard::{Guard, Stamp};
 use super::lipsum::Lipsum;
@@ -10,6 +9,7 @@ use super::source::Source;
 use super::text;
 use super::tokenizer::{Tokenizer, Unlisted};
 use super::tokens::Tokens;
+use super::{DataError, unfinished};
 use crate::regular;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct ShardInfo {
     pub tokens: u64,
     /// Number of whole rows of the data set's block size.
     pub rows: u64,
-    /// Bytes of the file that were never written, and are read as zeros.
+    /// Bytes of the file that lie in holes, and are read as zeros.
     pub holes: u64,
     /// The smallest and the largest token, if there is one.
     pub range: Option<(i32, i32)>,
@@ -55,7 +55,7 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
         Source::File(found) => {
             let path = &found.path;
             let (file, bytes) = map_found(found)?;
-            let holes = regular::holes(&file, u64::MAX).map_err(DataError::read(path))?;
+            let holes = unfinished::holes(path, &file, unfinished::HOLES.max(bytes.len() as u64 / 2))?;
             let (format, opened) = match recognize(path, &bytes)? {
                 None => (Format::Text, text::open(path, &file, &bytes, tokenizer, scanner)?),
                 Some(layout) => {

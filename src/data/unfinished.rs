@@ -1,8 +1,11 @@
-//! What lies beside shards while not all of them are there: a preparation or a download that goes on, or was killed.
+//! What shows that data are not whole: what lies beside shards while a preparation or a download goes on, or was
+//! killed, and holes in a file.
 
+use super::DataError;
 use super::card::CARD;
-use crate::regular::{another_owner, is_put_beside};
-use std::fs::{self, DirEntry};
+use crate::regular::{self, another_owner, is_put_beside};
+use crate::wording::grouped;
+use std::fs::{self, DirEntry, File};
 use std::path::{Path, PathBuf};
 
 /// The directory of an unfinished preparation, beside its shards.
@@ -11,6 +14,11 @@ pub(super) const PREPARE: &str = ".prepare";
 pub(super) const STATE: &str = "state.json";
 /// The directory of files that are not fetched yet, beside those that are.
 pub(super) const FETCH: &str = ".fetch";
+/// The directory in [`FETCH`] that has a directory for each one below the download's that its files lie in.
+pub(super) const BELOW: &str = "below";
+
+/// More than is in the holes of any whole file, in bytes: of one that claims terabytes, nearly all is a hole.
+pub(super) const HOLES: u64 = 1 << 30;
 
 /// Files that are not to be used yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +48,29 @@ pub enum Unfinished {
         /// What shows it.
         by: PathBuf,
     },
+    /// A file with large parts that nothing was written to.
+    #[error(
+        "`{}` has {} in holes, which are read as zeros: what wrote it may have ended early; make or get the file again",
+        path.display(),
+        grouped(*bytes, "byte")
+    )]
+    Hole {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of such parts, or of the first of them.
+        bytes: u64,
+    },
+}
+
+/// How many bytes of a file are in holes, as far as the system tells. Reading begins at the beginning then.
+///
+/// # Errors
+/// [`Unfinished::Hole`] where these are more than `most`: to read terabytes of them would take hours.
+pub(super) fn holes(path: &Path, file: &File, most: u64) -> Result<u64, DataError> {
+    match regular::holes(file, most).map_err(DataError::read(path))? {
+        bytes if bytes > most => Err(Unfinished::Hole { path: path.to_owned(), bytes }.into()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// The directory of a preparation into `dir` that has not ended.
@@ -53,13 +84,24 @@ fn directory(dir: &Path, name: &str) -> Option<PathBuf> {
     path.symlink_metadata().is_ok_and(|found| found.is_dir()).then_some(path)
 }
 
-/// The directory of a download into `dir`, where these files lie, that has not ended. One that another user has put
-/// there is no download of a third one's files.
+/// The directory of a download that has not ended and has files in `dir`, where these files lie: one into `dir`, or
+/// into a directory above it. One that another user has put there is no download of a third one's files.
 pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>) -> Option<PathBuf> {
-    let parts = directory(dir, FETCH).filter(|parts| !is_empty(parts))?;
+    let here = directory(dir, FETCH).filter(|parts| !is_empty(parts));
+    let parts = here.or_else(|| fetch_above(dir))?;
     let Some(stranger) = another_owner(&parts) else { return Some(parts) };
     let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
     (is_theirs(dir) || files.into_iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
+}
+
+/// The directory of a download into a directory above `dir` that has files in `dir`.
+fn fetch_above(dir: &Path) -> Option<PathBuf> {
+    let dir = fs::canonicalize(dir).ok()?;
+    dir.ancestors().skip(1).find_map(|above| {
+        let parts = directory(above, FETCH)?;
+        let below = parts.join(BELOW).join(dir.strip_prefix(above).ok()?);
+        below.is_dir().then_some(parts)
+    })
 }
 
 /// Whether nothing is in a directory, or only what a file server keeps there of files that were deleted while they were

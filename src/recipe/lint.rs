@@ -51,7 +51,7 @@ lints! {
     SmallData = "small-data";
     /// Many tokens of the data are in no row, because files are short.
     UnreadTokens = "unread-tokens";
-    /// Parts of the files of the data were never written.
+    /// Files of the data have holes, which are read as zeros.
     UnwrittenData = "unwritten-data";
     /// The data use a small part of the model's vocabulary.
     UnusedVocab = "unused-vocab";

@@ -18,6 +18,7 @@ use crate::report::own::{forget_recipe, is_own, note_recipe};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
+use anyhow::Context;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -206,7 +207,10 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
     // what is no text, or is too large, is no recipe either
     let text = match regular::read_within(&recipe, regular::RECIPE) {
         Err(error) if error.kind() == ErrorKind::FileTooLarge => String::new(),
-        read => String::from_utf8_lossy(&read?).into_owned(),
+        read => {
+            let text = read.with_context(|| format!("could not read `{}`", recipe.display()))?;
+            String::from_utf8_lossy(&text).into_owned()
+        }
     };
     if text != toml && is_own(run, &text, &record) != Some(true) {
         write_own(&RunDir::open(run, call.runs_dir)?, toml)?;

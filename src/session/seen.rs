@@ -147,7 +147,7 @@ impl Data {
         // a part that is set aside is of the same file
         let mut known = HashSet::new();
         let unwritten = all.iter().filter(|(_, info)| info.holes > 0 && known.insert(&info.name));
-        let unwritten = unwritten.map(|(key, info)| (*key, info.name.clone(), info.holes)).collect();
+        let unwritten = unwritten.map(|(key, info)| (*key, relative(&info.name), info.holes)).collect();
         let (before, sets) = self.trained_before(&self.start.trained_on());
         let seen_before = (before == Some(TrainedBefore::ValidationData)).then_some(sets);
         let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);

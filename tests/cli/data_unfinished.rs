@@ -91,11 +91,80 @@ fn a_killed_download_is_neither_trained_on_nor_prepared() {
     let before = contents(&lab, "got");
     lab.run(args("b.jsonl", "got", &[]))
         .expect(2)
-        .says(&["`got` holds what an unfinished `runner data fetch` has left in .fetch"]);
+        .says(&["`got` holds files of an unfinished `runner data fetch`, as `got/.fetch` shows"]);
     assert_eq!(contents(&lab, "got"), before);
     fs::remove_file(gate).expect("removed");
     fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
     lab.run(training("got/train-*.bin", "data/val.bin")).expect(0);
+}
+
+/// Files of a hub keep their paths, so they lie below the directory of the download.
+#[test]
+fn data_of_an_unfinished_download_are_refused_in_the_directories_below_it_too() {
+    let lab = Lab::new();
+    let text = "some text of which there is more than one piece\n".repeat(40);
+    let files =
+        ["a/deep/train-1.txt", "a/deep/train-2.txt", "b/train-3.txt"].map(|name| (name, text.clone()));
+    let gate = lab.write("gate", "");
+    let (held, broken) = (gate.clone(), lab.path("broken"));
+    let server = Server::start(move |asked, _| {
+        match files.iter().find(|(name, _)| asked.path.ends_with(&format!("/resolve/main/{name}"))) {
+            Some((name, _)) if broken.exists() && *name != "a/deep/train-1.txt" => Reply::new(404, ""),
+            Some((name, file)) if *name == "a/deep/train-2.txt" => {
+                Reply::part(file.as_bytes(), asked).cut(300).held(held.clone())
+            }
+            Some((_, file)) => Reply::part(file.as_bytes(), asked),
+            None => {
+                listed(&files.iter().map(|(name, file)| entry(name, file.as_bytes())).collect::<Vec<_>>())
+            }
+        }
+    });
+    // another directory beside those of the download is none of its
+    lab.write("got/own/mine.txt", &text);
+    let train = |train: &str| {
+        let train = format!("data.train={train}");
+        lab.run(tiny("runs", &[&train, "data.tokenizer=bytes", "data.val=[]"]))
+    };
+    let prepare = |source: &str, out: &str| lab.run(args(source, out, &["--tokenizer", "bytes"]));
+    let begun = || lab.path("got/a/deep/train-1.txt").exists();
+    let by = "got/.fetch` shows: wait for its end, start the same command again, or remove that directory";
+    let refused = || {
+        assert!(begun() && !lab.path("got/b").exists());
+        for pattern in ["got/a/deep/*.txt", "got/a/*/*.txt", "got/**/*.txt"] {
+            train(pattern).expect(2).says(&["data.train", by]);
+        }
+        for source in ["got", "got/a", "got/a/deep", "got/a/deep/*.txt"] {
+            prepare(source, "out").expect(2).says(&[by]);
+        }
+        prepare("got/own", "got/a/deep").expect(2).says(&[
+            "`got/a/deep` holds files of an unfinished `runner data fetch`, as `",
+            "got/.fetch` shows",
+        ]);
+        train("got/own/*.txt").expect(0);
+    };
+    let fetching = || fetching(&lab, &server, &[REPO, "--out", "got", "--jobs", "1", "--retries", "0"]);
+    let mut live = spawned(fetching());
+    wait("a file", begun);
+    refused();
+    assert!(live.kill());
+    live.end();
+    refused();
+    // one that fails leaves what shows that files are missing, unless there is none of it
+    fs::remove_dir_all(lab.path("got/a"))
+        .and_then(|()| fs::remove_dir_all(lab.path("got/.fetch")))
+        .expect("gone");
+    lab.write("broken", "");
+    ended(fetching()).expect(2);
+    refused();
+    ended(fetching()).expect(2);
+    refused();
+    for path in ["broken", "gate"] {
+        fs::remove_file(lab.path(path)).expect("removed");
+    }
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
+    assert!(!lab.path("got/.fetch").exists());
+    train("got/**/*.txt").expect(0);
+    prepare("got/a", "out").expect(0);
 }
 
 #[test]

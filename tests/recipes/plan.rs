@@ -48,6 +48,11 @@ fn nice() -> Recipes {
     recipes
 }
 
+fn unwritten_is_seen(recipes: &Recipes) -> bool {
+    let file = std::fs::File::open(recipes.path("unwritten.bin")).expect("a file");
+    runner::regular::has_hole_before(&file, 1 << 20)
+}
+
 fn plan(recipes: &Recipes, arguments: &str) -> Json {
     let text = printed(recipes.dir(), &format!("plan recipe.toml --format json {arguments}"));
     serde_json::from_str(&text).expect("JSON")
@@ -183,6 +188,10 @@ fn every_lint_can_be_provoked_and_silenced() {
             assert_eq!(code, "tight-memory");
             continue;
         };
+        // a file system that does not tell of holes
+        if code == "unwritten-data" && !unwritten_is_seen(&recipes) {
+            continue;
+        }
         let loud = plan(&recipes, arguments);
         assert!(codes(&loud).contains(&code.to_owned()), "{code}: {:?}", codes(&loud));
         let lint = loud["lints"].as_array().and_then(|lints| lints.iter().find(|lint| lint["code"] == code));

@@ -80,6 +80,9 @@ fn text(path: &Path, seen: &Inspection) -> String {
     if let Some((min, max)) = info.range {
         line("range", format!("{min} to {max}"));
     }
+    if info.holes > 0 {
+        line("holes", format!("{}, which are read as zeros", grouped(info.holes, "byte")));
+    }
     line("documents", documents(seen.documents.as_ref()));
     if let Some(entropy) = seen.entropy {
         line("entropy", format!("{entropy:.4} nats per token, of the tokens' frequencies"));
@@ -152,6 +155,7 @@ fn document(path: &Path, seen: &anyhow::Result<Inspection>) -> Json {
         "path": path,
         "format": seen.info.format.to_string(),
         "bytes": seen.bytes,
+        "holes": seen.info.holes,
         "tokens": seen.info.tokens,
         "min": seen.info.range.map(|(min, _)| min),
         "max": seen.info.range.map(|(_, max)| max),

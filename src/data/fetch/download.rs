@@ -2,7 +2,10 @@
 
 use super::client::{Client, Fault};
 use super::{FetchError, Wanted};
+use crate::data::unfinished::BELOW;
 use crate::regular::{self, OFlags, OpenDir};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -26,6 +29,8 @@ pub(super) struct Folder {
     parts: OpenDir,
     /// Whether this call has made the directory.
     is_new: bool,
+    /// Whether there are files of a download that has not ended: an earlier call was killed, or this one has some.
+    is_begun: AtomicBool,
     /// Locked as long as this lives.
     lock: File,
 }
@@ -39,15 +44,17 @@ impl Folder {
         let is_new = !out.exists();
         let opened = OpenDir::make_all(out).map_err(write(out))?;
         // what is left over is removed at the end, and files that are none of ours may lie behind a link
-        let parts = opened.make(PARTS).and_then(|_| opened.inside(PARTS));
-        let parts = own(parts.map_err(write(&opened.join(PARTS)))?)?;
+        let path = opened.join(PARTS);
+        let in_parts = write(&path);
+        let is_begun = AtomicBool::new(!opened.make(PARTS).map_err(&in_parts)?);
+        let parts = own(opened.inside(PARTS).map_err(&in_parts)?)?;
         let path = parts.join(LOCK);
         let lock = parts.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let lock = lock.map_err(write(&path))?;
         match lock.try_lock() {
             // a process that has just ended takes its lock away
             Ok(()) if parts.is_named(LOCK, &lock).map_err(write(&path))? && is_named(&opened, &parts) => {
-                Ok(Self { out: opened, parts, is_new, lock })
+                Ok(Self { out: opened, parts, is_new, is_begun, lock })
             }
             Ok(()) => Err(FetchError::Busy { out: out.into() }),
             Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
@@ -67,8 +74,26 @@ impl Folder {
         Err(write(path)(std::io::Error::other("its directory was moved or replaced meanwhile")))
     }
 
+    /// Says in which directories below this one the files are to lie, to those who find some of them there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn announce(&self, wanted: &[Wanted]) -> Result<(), FetchError> {
+        let directories: BTreeSet<&Path> = wanted.iter().filter_map(|wanted| wanted.name.parent()).collect();
+        for directory in directories.into_iter().filter(|directory| !directory.as_os_str().is_empty()) {
+            let mut inner: Option<OpenDir> = None;
+            for name in [OsStr::new(BELOW)].into_iter().chain(directory) {
+                let above = inner.as_ref().unwrap_or(&self.parts);
+                let made = above.make(name).and_then(|_| above.inside(name));
+                inner = Some(made.map_err(write(&above.join(name)))?);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes away what earlier calls have left of files that are `complete` now, and the directory for parts if there
-    /// are no others: another call may go on with those. What is left over does no harm.
+    /// are no others, unless files are missing of which some are there: another call may go on with those. What is left
+    /// over does no harm.
     pub(super) fn close(self, complete: &[Wanted]) {
         let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
         for name in self.parts.names().unwrap_or_default() {
@@ -76,9 +101,12 @@ impl Folder {
                 let _ = self.parts.remove_file(&name);
             }
         }
-        if self.parts.names().is_ok_and(|names| names.len() == 1) {
+        let is_ours = |name: &OsString| name == LOCK || name == BELOW;
+        let has_no_part = self.parts.names().is_ok_and(|names| names.iter().all(is_ours));
+        if has_no_part && !(complete.is_empty() && self.is_begun.into_inner()) {
             // what somebody has put in its place meanwhile stays
             if is_named(&self.out, &self.parts) {
+                let _ = remove_directories(&self.parts, OsStr::new(BELOW));
                 let _ = self.parts.remove_file(LOCK);
                 let _ = self.out.remove_emptied(PARTS, self.lock);
             }
@@ -161,6 +189,7 @@ impl Folder {
             file.sync_all()?;
             let directory = inner.as_ref().unwrap_or(&self.out);
             self.parts.name_into(&part, directory, name)?;
+            self.is_begun.store(true, Ordering::Relaxed);
             directory.sync()?;
             Ok(file.metadata()?.len())
         };
@@ -337,6 +366,13 @@ fn short(bytes: &[u8]) -> String {
 /// How the names of the parts of a file end, whatever its contents are to be.
 fn part_end(name: &Path) -> String {
     format!("-{}.part", short(name.as_os_str().as_encoded_bytes()))
+}
+
+/// Removes a directory if there are only directories below it.
+fn remove_directories(above: &OpenDir, name: &OsStr) -> io::Result<()> {
+    let directory = above.inside(name)?;
+    directory.names()?.iter().try_for_each(|name| remove_directories(&directory, name))?;
+    above.remove_dir(name)
 }
 
 /// Whether the directory for parts is still where it was opened: another process takes it away at its end.

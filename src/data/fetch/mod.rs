@@ -186,6 +186,7 @@ pub fn fetch(
     }
     let missing = wanted.iter().filter(|wanted| !out.join(&wanted.name).exists());
     let result = missing.into_iter().try_for_each(|wanted| folder.check_way(wanted));
+    let result = result.and_then(|()| folder.announce(&wanted));
     let result =
         result.and_then(|()| all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand));
     let is_in_place = folder.check();

@@ -1,6 +1,7 @@
 //! What can be wrong with a preparation. Each message names the file and says what to do.
 
 use crate::data::DataError;
+use crate::data::unfinished::Unfinished;
 use crate::wording::count;
 use std::path::PathBuf;
 
@@ -38,18 +39,6 @@ pub enum PrepareError {
     Empty {
         /// The file.
         path: PathBuf,
-    },
-    /// A file with large parts that were never written.
-    #[error(
-        "`{}` has {} MiB that were never written, and only read as zeros, so it is no text: get the file again",
-        path.display(),
-        bytes >> 20
-    )]
-    Hole {
-        /// The file.
-        path: PathBuf,
-        /// Bytes of such parts, or of the first of them.
-        bytes: u64,
     },
     /// Files with nothing in them.
     #[error("there is no text in {}: nothing was prepared", count(*files, "file"))]
@@ -182,8 +171,11 @@ impl PrepareError {
         matches!(
             self,
             Self::Document { .. }
-                | Self::Hole { .. }
-                | Self::Data(DataError::NotUtf8 { .. } | DataError::Changed { .. })
+                | Self::Data(
+                    DataError::NotUtf8 { .. }
+                        | DataError::Changed { .. }
+                        | DataError::Unfinished(Unfinished::Hole { .. })
+                )
         )
     }
 

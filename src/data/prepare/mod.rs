@@ -217,8 +217,8 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
         return Ok(Prepared::Before(card));
     }
     let place = Workplace::open(&options.out)?;
-    if unfinished::fetch(&options.out, &[]).is_some() {
-        let what = "what an unfinished `runner data fetch` has left in .fetch".to_owned();
+    if let Some(by) = unfinished::fetch(&options.out, &[]) {
+        let what = format!("files of an unfinished `runner data fetch`, as `{}` shows", by.display());
         let is_begun = place.inside.has(unfinished::STATE);
         if !is_begun {
             place.undo(&[]);

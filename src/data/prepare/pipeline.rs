@@ -9,7 +9,7 @@ use super::bounds::{Closing, Room, Taken};
 use super::documents::{Part, Reading};
 use super::sources::TextFile;
 use crate::data::scan::Identity;
-use crate::data::{DataError, Tokenizer};
+use crate::data::{DataError, Tokenizer, unfinished};
 use crate::regular;
 use std::fs::File;
 use std::io::Read;
@@ -23,8 +23,6 @@ use std::thread;
 pub(super) const BATCH: usize = 512 << 10;
 /// Documents that a batch has at most, so that empty ones do not pile up.
 const DOCUMENTS: usize = 1 << 14;
-/// More than is in the holes of any text, in bytes: of a file that claims terabytes, nearly all is a hole.
-const HOLES: u64 = 1 << 30;
 
 /// Batches that wait or are being worked on.
 pub(super) fn in_flight(threads: usize) -> usize {
@@ -198,7 +196,7 @@ impl Pipeline<'_> {
         for (number, file) in self.files.iter().enumerate().skip(from) {
             let first = if number == from { skipped } else { 0 };
             let mut open = file.open()?;
-            let (before, digest) = begin(file.path(), &mut open)?;
+            let (before, digest) = begin(file, &mut open)?;
             if steps.send(Message::Step(Step::Begin(number, before.clone(), digest))).is_err() {
                 return Ok(());
             }
@@ -247,9 +245,16 @@ pub(super) fn is_unchanged(path: &Path, before: &Identity, blake3: &str) -> Resu
     Ok(Identity::of(path, &open)? == *before || digest(path, &mut open)?.to_hex().as_str() == blake3)
 }
 
-/// What the system says of a file before it is read, and the blake3 of its contents.
-pub(super) fn begin(path: &Path, file: &mut File) -> Result<(Identity, blake3::Hash), PrepareError> {
+/// What the system says of an open source before it is read, and the blake3 of its contents.
+///
+/// # Errors
+/// Those of [`digest`], and any hole in a text, whose zeros would pass for characters.
+pub(super) fn begin(source: &TextFile, file: &mut File) -> Result<(Identity, blake3::Hash), PrepareError> {
+    let path = source.path();
     let found = regular::dated(file, || Identity::of(path, file))?;
+    if source.is_plain() {
+        unfinished::holes(path, file, 0)?;
+    }
     Ok((found, digest(path, file)?))
 }
 
@@ -278,12 +283,9 @@ pub(super) fn check_read(
 /// blake3 of a file's contents. The file is left at its beginning.
 ///
 /// # Errors
-/// It cannot be read, or has larger holes than any file of text or shard: to read terabytes of them would take hours.
+/// It cannot be read, or has larger holes than any whole file.
 pub(super) fn digest(path: &Path, file: &mut File) -> Result<blake3::Hash, PrepareError> {
-    match regular::holes(file, HOLES).map_err(DataError::read(path))? {
-        bytes if bytes > HOLES => return Err(PrepareError::Hole { path: path.into(), bytes }),
-        _ => {}
-    }
+    unfinished::holes(path, file, unfinished::HOLES)?;
     let mut hasher = blake3::Hasher::new();
     let mut block = vec![0; 1 << 20];
     let mut read = || -> std::io::Result<()> {

@@ -48,6 +48,11 @@ impl TextFile {
         &self.found.path
     }
 
+    /// Whether its bytes are those of its texts.
+    pub(super) fn is_plain(&self) -> bool {
+        self.shape != Shape::Parquet && self.packing == Packing::Plain
+    }
+
     /// Opens it, as [`Found::open`] does.
     pub(super) fn open(&self) -> Result<File, DataError> {
         self.found.open().map_err(DataError::read(self.path()))

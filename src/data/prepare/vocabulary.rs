@@ -52,7 +52,7 @@ fn collect(
     let reading = reading(options, Tokenizer::bytes());
     for file in files {
         let mut open = file.open()?;
-        let (identity, digest) = pipeline::begin(file.path(), &mut open)?;
+        let (identity, digest) = pipeline::begin(file, &mut open)?;
         let card = file.card(digest);
         let read = reading.documents(file, open, &|by| task.advance(by), &mut |part| {
             Characters::collect(part.text, &mut all);

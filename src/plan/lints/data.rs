@@ -157,8 +157,8 @@ pub(super) fn unwritten(subject: &Subject) -> Remark {
     };
     Some((
         key,
-        format!("{} bytes of {first}{others} were never written, and are read as zeros", thousands(*bytes)),
-        "prepare the file again: what wrote it may have ended early".to_owned(),
+        format!("{} bytes of {first}{others} lie in holes, and are read as zeros", thousands(*bytes)),
+        "make or get the file again: what wrote it may have ended early".to_owned(),
     ))
 }
 

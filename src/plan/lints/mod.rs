@@ -36,7 +36,7 @@ pub struct Shards {
     pub train: usize,
     /// The largest token of all, if there is one.
     pub largest: Option<usize>,
-    /// Files with parts that were never written: the key, the name, and the bytes of these.
+    /// Files with holes: the key, the name, and the bytes of these.
     pub unwritten: Vec<(&'static str, String, u64)>,
     /// Those of the validation data of which something is trained on.
     pub shared: Vec<Shared>,
