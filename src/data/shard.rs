@@ -55,7 +55,7 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
         Source::File(found) => {
             let path = &found.path;
             let (file, bytes) = map_found(found)?;
-            let holes = unfinished::holes(path, &file, unfinished::HOLES.max(bytes.len() as u64 / 2))?;
+            let holes = unfinished::holes_of_data(path, &file, bytes.len())?;
             let (format, opened) = match recognize(path, &bytes)? {
                 None => (Format::Text, text::open(path, &file, &bytes, tokenizer, scanner)?),
                 Some(layout) => {

@@ -2,7 +2,7 @@
 
 use super::lipsum::{Lipsum, PREFIX};
 use super::{DataError, unfinished};
-use crate::regular::{self, Looked, Matches, Refused, check_planted, matching_within};
+use crate::regular::{self, Looked, Matches, Refused, check_listed, check_planted, matching_within};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,12 @@ pub fn files(specs: &[String]) -> Vec<PathBuf> {
 /// [`DataError`] for a pattern that matches nothing, is malformed, or leads past too many names or to a directory that
 /// cannot be read.
 pub fn named_or_matching(entry: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError> {
-    if is_name(entry) { Ok(vec![PathBuf::from(entry)]) } else { matches(entry, looked) }
+    if is_name(entry) {
+        return Ok(vec![PathBuf::from(entry)]);
+    }
+    let (paths, listed) = (matches(entry, looked)?, Path::new(&entry[..literal(entry)]));
+    paths.iter().try_for_each(|path| check_listed(path, listed).map_err(DataError::read(path)))?;
+    Ok(paths)
 }
 
 /// Why a name would lead to nothing, for each such name in `specs`.

@@ -14,8 +14,8 @@ pub(super) const PREPARE: &str = ".prepare";
 pub(super) const STATE: &str = "state.json";
 /// The directory of files that are not fetched yet, beside those that are.
 pub(super) const FETCH: &str = ".fetch";
-/// The directory in [`FETCH`] that has a directory for each one below the download's that its files lie in.
-pub(super) const BELOW: &str = "below";
+/// How the names in [`FETCH`] end of lists of the files of a download, as an array of JSON.
+pub(super) const FILES: &str = ".files";
 
 /// More than is in the holes of any whole file, in bytes: of one that claims terabytes, nearly all is a hole.
 pub(super) const HOLES: u64 = 1 << 30;
@@ -73,6 +73,14 @@ pub(super) fn holes(path: &Path, file: &File, most: u64) -> Result<u64, DataErro
     }
 }
 
+/// [`holes`] of a file that is trained on, however large it is: fewer than a gigabyte, or than it has data.
+///
+/// # Errors
+/// As those of [`holes`].
+pub(super) fn holes_of_data(path: &Path, file: &File, length: usize) -> Result<u64, DataError> {
+    holes(path, file, HOLES.max(length as u64 / 2))
+}
+
 /// The directory of a preparation into `dir` that has not ended.
 pub(super) fn preparation(dir: &Path) -> Option<PathBuf> {
     directory(dir, PREPARE).filter(|_| !dir.join(CARD).exists())
@@ -84,24 +92,44 @@ fn directory(dir: &Path, name: &str) -> Option<PathBuf> {
     path.symlink_metadata().is_ok_and(|found| found.is_dir()).then_some(path)
 }
 
-/// The directory of a download that has not ended and has files in `dir`, where these files lie: one into `dir`, or
-/// into a directory above it. One that another user has put there is no download of a third one's files.
-pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>) -> Option<PathBuf> {
-    let here = directory(dir, FETCH).filter(|parts| !is_empty(parts));
-    let parts = here.or_else(|| fetch_above(dir))?;
-    let Some(stranger) = another_owner(&parts) else { return Some(parts) };
-    let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
-    (is_theirs(dir) || files.into_iter().any(|file| dir_of(file) == dir && is_theirs(file))).then_some(parts)
+/// The directory of a download that has not ended and has files in `dir`, where these files lie, or below it: one into
+/// `dir`, or into a directory above it. One that another user has put there is no download of a third one's files.
+pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf> + Clone) -> Option<PathBuf> {
+    let counts = |parts: &PathBuf| {
+        another_owner(parts).is_none_or(|stranger| {
+            let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
+            is_theirs(dir) || files.clone().into_iter().any(|file| dir_of(file) == dir && is_theirs(file))
+        })
+    };
+    let here = directory(dir, FETCH).filter(|parts| !is_empty(parts) && counts(parts));
+    here.or_else(|| {
+        let real = fs::canonicalize(dir).ok()?;
+        real.ancestors().skip(1).find_map(|above| {
+            let below = real.strip_prefix(above).ok()?;
+            let lacks = |parts: &PathBuf| lists(parts).any(|list| lacks(above, &list, below));
+            directory(above, FETCH).filter(counts).filter(lacks)
+        })
+    })
 }
 
-/// The directory of a download into a directory above `dir` that has files in `dir`.
-fn fetch_above(dir: &Path) -> Option<PathBuf> {
-    let dir = fs::canonicalize(dir).ok()?;
-    dir.ancestors().skip(1).find_map(|above| {
-        let parts = directory(above, FETCH)?;
-        let below = parts.join(BELOW).join(dir.strip_prefix(above).ok()?);
-        below.is_dir().then_some(parts)
+/// The lists of files in the directory of downloads. What is none is passed over: it is written before the first file
+/// gets its name.
+fn lists(parts: &Path) -> impl Iterator<Item = Vec<String>> {
+    let entries = fs::read_dir(parts).into_iter().flatten().flatten();
+    let lists = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.ends_with(FILES)));
+    lists.filter_map(|list| {
+        let list = regular::read_unlinked(&list.path(), regular::DOCUMENT).ok()?;
+        serde_json::from_slice(&list).ok()
     })
+}
+
+/// Whether some of these files in a directory are there and others missing, and some are to lie below the directory
+/// `below` in it.
+fn lacks(above: &Path, list: &[String], below: &Path) -> bool {
+    let is_there = |name: &String| above.join(name).exists();
+    list.iter().any(|name| Path::new(name).starts_with(below))
+        && list.iter().any(is_there)
+        && !list.iter().all(is_there)
 }
 
 /// Whether nothing is in a directory, or only what a file server keeps there of files that were deleted while they were

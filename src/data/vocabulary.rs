@@ -183,8 +183,9 @@ fn characters(specs: &[String]) -> Result<Characters, DataError> {
         match source {
             Source::Builtin(lipsum) => add(&lipsum.text()),
             Source::File(found) => {
-                let (_, bytes) = map_found(&found)?;
+                let (file, bytes) = map_found(&found)?;
                 let path = found.path;
+                unfinished::holes_of_data(&path, &file, bytes.len())?;
                 if recognize(&path, &bytes)?.is_none() {
                     each_piece(&bytes, &mut add)
                         .map_err(|offset| DataError::NotUtf8 { path: path.clone(), offset })?;

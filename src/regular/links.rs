@@ -5,7 +5,7 @@
 //! not what was looked at, and leads nowhere.
 
 use super::OpenDir;
-use super::way::{Way, mode};
+use super::way::{Unspelled, Way, mode};
 use rustix::fs::{self as unix, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The directory to which links of other users are followed like one's own, see [`trust`].
 static NAMED: OnceLock<PathBuf> = OnceLock::new();
+
+/// To look at what a path leads to, without a right to read it.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// Whether no other link of another user is followed, see [`confine`].
 static IS_CONFINED: AtomicBool = AtomicBool::new(false);
@@ -73,43 +76,52 @@ pub(super) fn file_followed(path: &Path, trusted: &Path, flags: OFlags) -> io::R
     Way::to(path, trusted)?.open(flags)
 }
 
-/// Refuses a path below `trusted`, which the user has named, if it leads through a link that another user has put
-/// there to what is not that user's own: the link's maker need not be able to read it, and to copy it would show it.
+/// Refuses a path that was found below the directory `listed`, which the user has named, if it leads through a link that
+/// another user has put there to what is not that user's own, or if another user's link on the way to the directory
+/// leads to what is not for all users to list: the link's maker need not be able to read it, and to copy it would show
+/// it.
 ///
 /// # Errors
 /// Those of the system; [`InvalidInput`](io::ErrorKind::InvalidInput) for such a link.
-pub fn check_planted(path: &Path, trusted: &Path) -> io::Result<()> {
-    let mut way = Way::shared(path, trusted, parts_below(path, trusted))?;
-    while way.go()? {}
-    Ok(())
+pub fn check_planted(path: &Path, listed: &Path) -> io::Result<()> {
+    let last = parts_below(path, listed);
+    open_shared(path, LOOK, Unspelled { strict: last, listed: last }).map(drop)
+}
+
+/// [`check_planted`] but for links below the directory, which may lead to all that is open to all users.
+///
+/// # Errors
+/// As those of [`check_planted`].
+pub fn check_listed(path: &Path, listed: &Path) -> io::Result<()> {
+    open_shared(path, LOOK, Unspelled { strict: 0, listed: parts_below(path, listed) }).map(drop)
 }
 
 /// Opens a regular file for reading unless [`check_planted`] refuses the path, even one that others change meanwhile.
 ///
 /// # Errors
 /// As those of [`check_planted`] and [`open`](super::open).
-pub fn open_unplanted(path: &Path, trusted: &Path) -> io::Result<File> {
-    super::regular(super::opened_below(path, OFlags::RDONLY, parts_below(path, trusted)))
+pub fn open_unplanted(path: &Path, listed: &Path) -> io::Result<File> {
+    let last = parts_below(path, listed);
+    super::regular(super::opened_below(path, OFlags::RDONLY, Unspelled { strict: last, listed: last }))
 }
 
-fn parts_below(path: &Path, trusted: &Path) -> usize {
-    path.strip_prefix(trusted).map_or(0, |below| below.components().count())
+fn parts_below(path: &Path, listed: &Path) -> usize {
+    path.strip_prefix(listed).map_or(0, |below| below.components().count())
 }
 
 /// Opens a file, though not by another user's link to what is neither that user's own nor open to all users: what is
-/// made of it may be for others to read. The last `below` parts of the path are those that the user has not spelled: a
-/// link of another user is followed there only to what is that user's own.
+/// made of it may be for others to read, and where a directory was listed, to what is not for all users to list.
 ///
 /// # Errors
 /// Those of the system; [`InvalidInput`](io::ErrorKind::InvalidInput) for such a link.
-pub(super) fn open_shared(path: &Path, flags: OFlags, below: usize) -> io::Result<OwnedFd> {
+pub(super) fn open_shared(path: &Path, flags: OFlags, last: Unspelled) -> io::Result<OwnedFd> {
     let without_links = unix::ResolveFlags::NO_SYMLINKS;
     match retry_on_intr(|| unix::openat2(unix::CWD, path, flags, mode(flags), without_links)) {
         // a link is on the way, or the system cannot tell
         Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => {}
         opened => return Ok(opened?),
     }
-    Way::shared(path, named(), below)?.open(flags)
+    Way::shared(path, named(), last)?.open(flags)
 }
 
 #[cfg(test)]
@@ -205,6 +217,25 @@ mod tests {
                 mode(open).expect("open");
             }
         }
+        // what may be entered and not listed: its names are known to those who are told
+        theirs("../home", "corpus/way");
+        let found = || open_unplanted(&path("corpus/way/diary.txt"), &path("corpus/way"));
+        let planted = || check_planted(&path("corpus/way/diary.txt"), &path("corpus/way"));
+        let mode = |mode| fs::set_permissions(path("home"), fs::Permissions::from_mode(mode)).expect("set");
+        assert!(found().is_ok() && planted().is_ok());
+        for closed in [0o711, 0o715, 0o751] {
+            mode(closed);
+            let listed = check_listed(&path("corpus/way/diary.txt"), &path("corpus/way"));
+            for refused in [found().map(drop), planted(), listed] {
+                let refused = refused.expect_err("closed").to_string();
+                assert!(
+                    refused.contains("another user's link to what is not open to all users"),
+                    "{refused}"
+                );
+            }
+            assert!(super::super::open(&path("corpus/way/diary.txt")).is_ok(), "it is spelled");
+        }
+        mode(0o755);
         let none = Path::new("");
         // what a third user has closed, and a group's directory
         symlink("../theirs.txt", path("corpus/d.txt")).expect("a link");

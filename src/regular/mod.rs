@@ -15,7 +15,7 @@ mod users;
 mod way;
 
 pub use holes::{append_lines, has_hole_before, holes, read_without_holes};
-pub use links::{check_planted, confine, followed, open_followed, open_unplanted, trust};
+pub use links::{check_listed, check_planted, confine, followed, open_followed, open_unplanted, trust};
 pub use matching::{Looked, Matches, Refused, is_hidden, matching, matching_within};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
@@ -27,6 +27,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use way::Unspelled;
 
 /// More than any JSON document of a run holds, in bytes.
 pub const DOCUMENT: u64 = 64 << 20;
@@ -231,18 +232,17 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
 }
 
 fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
-    opened_below(path, flags, 0)
+    opened_below(path, flags, Unspelled::default())
 }
 
-/// Opens as [`lease::opened`] does. Links of other users are looked at, see [`links::open_shared`]; the user has
-/// spelled the path but for its last `below` parts.
-fn opened_below(path: &Path, flags: OFlags, below: usize) -> io::Result<File> {
+/// Opens as [`lease::opened`] does. Links of other users are looked at, see [`links::open_shared`].
+fn opened_below(path: &Path, flags: OFlags, last: Unspelled) -> io::Result<File> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(io::Error::new(ErrorKind::InvalidInput, "a path has no NUL byte in it"));
     }
     let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |flags| match links::confined() {
-        None => links::open_shared(path, flags, below),
+        None => links::open_shared(path, flags, last),
         Some(trusted) => links::file_followed(path, trusted, flags),
     };
     lease::opened(flags, open, || path.is_file()).map(File::from)

@@ -39,12 +39,17 @@ pub(super) struct Way {
 /// What becomes of links of other users.
 enum Others {
     Refused,
-    /// They are followed to what is their maker's own and, from all but the last parts of the way, to what is open to
-    /// all users.
-    Followed {
-        /// How many parts these are.
-        below: usize,
-    },
+    /// They are followed to what is their maker's own and, in part, to what is open to all users.
+    Followed(Unspelled),
+}
+
+/// How many of the last parts of a way the user has not spelled, but were found in lists of directories.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Unspelled {
+    /// Parts of which a link of another user leads only to what is that user's own.
+    pub(super) strict: usize,
+    /// Parts that were found where links of other users have led, who may have to do without such a list.
+    pub(super) listed: usize,
 }
 
 /// A link of another user that is being followed.
@@ -62,16 +67,21 @@ struct OthersLink {
 /// What a way has led to.
 struct Reached {
     owner: u32,
-    /// Whether all users may read the file, or enter the directory.
+    /// Whether all users may read the file, or enter the directory, and list it if that was done.
     is_open: bool,
 }
 
 impl Reached {
-    fn look(at: &OwnedFd) -> io::Result<Self> {
+    fn look(at: &OwnedFd, is_listed: bool) -> io::Result<Self> {
         let found = unix::fstat(at)?;
         let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
         // whom a group has, nobody here can tell, and it may be denied what all others have
-        let (of_all, of_group) = if is_dir { (Mode::XOTH, Mode::XGRP) } else { (Mode::ROTH, Mode::RGRP) };
+        let (mut of_all, mut of_group) = (Mode::ROTH, Mode::RGRP);
+        if is_dir && is_listed {
+            (of_all, of_group) = (of_all | Mode::XOTH, of_group | Mode::XGRP);
+        } else if is_dir {
+            (of_all, of_group) = (Mode::XOTH, Mode::XGRP);
+        }
         let is_open = Mode::from_raw_mode(found.st_mode).contains(of_all | of_group)
             && !acl::keeps_out(at, of_all).unwrap_or(false);
         Ok(Self { owner: found.st_uid, is_open })
@@ -108,9 +118,9 @@ impl Way {
     }
 
     /// [`to`](Self::to), where links of other users are followed to what is their maker's own and, from all but the
-    /// last `below` parts, to what is open to all users.
-    pub(super) fn shared(path: &Path, trusted: &Path, below: usize) -> io::Result<Self> {
-        Ok(Self { others: Others::Followed { below }, ..Self::to(path, trusted)? })
+    /// last strict parts, to what is open to all users.
+    pub(super) fn shared(path: &Path, trusted: &Path, last: Unspelled) -> io::Result<Self> {
+        Ok(Self { others: Others::Followed(last), ..Self::to(path, trusted)? })
     }
 
     /// Goes one part further; false if there is none.
@@ -143,7 +153,7 @@ impl Way {
         };
         self.at = next;
         if self.is_behind_another() {
-            self.reach(&Reached::look(&self.at)?)?;
+            self.reach(&Reached::look(&self.at, self.is_listed())?)?;
         }
         Ok(true)
     }
@@ -182,7 +192,7 @@ impl Way {
             let file = open(&self.at, if is_link { flags } else { unlinked })?;
             self.path.push(&last);
             if self.is_behind_another() {
-                self.reach(&Reached::look(&file)?)?;
+                self.reach(&Reached::look(&file, self.is_listed())?)?;
             }
             return Ok(file);
         }
@@ -197,12 +207,12 @@ impl Way {
         let maker = unix::fstat(link)?.st_uid;
         if is_another(maker) {
             let (path, left) = (self.path.join(name), self.ahead.len());
-            let Others::Followed { below } = self.others else {
+            let Others::Followed(Unspelled { strict, .. }) = self.others else {
                 let problem =
                     format!("`{}` is a link of another user: name what it leads to", path.display());
                 return Err(io::Error::new(ErrorKind::InvalidInput, problem));
             };
-            self.following.push(OthersLink { path, maker, is_strict: left < below, left, is_closed: false });
+            self.following.push(OthersLink { path, maker, is_strict: left < strict, left, is_closed: false });
         }
         let target = OsString::from_vec(unix::readlinkat(link, "", Vec::new())?.into_bytes());
         parts(Path::new(&target)).rev().for_each(|part| self.ahead.push_front(part));
@@ -221,6 +231,11 @@ impl Way {
     /// Whether a link of another user was on the way.
     fn is_behind_another(&self) -> bool {
         !self.following.is_empty() || !self.through.is_empty()
+    }
+
+    /// Whether the parts that are ahead were found in lists of directories, this one's first.
+    fn is_listed(&self) -> bool {
+        matches!(self.others, Others::Followed(last) if last.listed > 0 && self.ahead.len() <= last.listed)
     }
 
     /// Looks at what the way has reached, where links of other users have led.

@@ -168,12 +168,19 @@ impl Weights {
         for path in weights::files(path)? {
             let mut file = TensorFile::open(&path).map_err(one)?;
             weights.problems.append(&mut file.problems);
+            let mut twice = Vec::new();
             for full in file.names() {
                 let name = full.strip_prefix("transformer.").unwrap_or(full).to_owned();
                 if weights.places.contains_key(&name) {
-                    weights.problems.push(format!("`{name}` is there twice"));
+                    twice.push(format!("`{name}` is there twice"));
                 }
                 weights.places.insert(name, (weights.files.len(), full.clone()));
+            }
+            let is_further = !weights.files.is_empty() && !twice.is_empty();
+            weights.problems.extend(few(twice));
+            // each file after it may have as many
+            if is_further {
+                return Err(weights.problems);
             }
             weights.files.push(file);
         }

@@ -14,9 +14,10 @@ mod torch;
 
 use crate::regular;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub use config::{CONFIG, config_of, json, other_kind};
@@ -183,7 +184,25 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     if let Some(elsewhere) = names.iter().find(|name| !regular::is_beside(name)) {
         return Err(vec![format!("{INDEX}: `{elsewhere}` is no file beside it, and no other is read")]);
     }
-    Ok(names.into_iter().map(|name| path.join(name)).collect())
+    let files: Vec<_> = names.into_iter().map(|name| path.join(name)).collect();
+    match twice(&files) {
+        Some((first, second)) => Err(vec![format!(
+            "{INDEX} names one file twice: `{}` is also `{}`",
+            second.display(),
+            first.display()
+        )]),
+        None => Ok(files),
+    }
+}
+
+/// Two of the paths that lead to one file. Any number of those would take no more place on the disk, but memory for
+/// each.
+fn twice(paths: &[PathBuf]) -> Option<(&Path, &Path)> {
+    let mut seen = HashMap::new();
+    paths.iter().find_map(|path| {
+        let found = path.metadata().ok()?;
+        seen.insert((found.dev(), found.ino()), path.as_path()).map(|first| (first, path.as_path()))
+    })
 }
 
 /// Why nothing lies at `path`, where its last part is a word that means something to other programs.

@@ -131,6 +131,9 @@ fn a_text_with_a_hole_is_not_prepared_and_a_file_that_is_mostly_a_hole_is_not_re
     refused(&lab, "a.txt", &["--tokenizer", "char"], &parts);
     let inspected = lab.run(["data", "inspect", "a.txt"]);
     assert!(inspected.expect(0).stdout.contains(" bytes, which are read as zeros"), "{inspected:?}");
+    let json = lab.run(["data", "inspect", "a.txt", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.expect(0).stdout).expect("JSON");
+    assert!(json["files"][0]["holes"].as_u64().is_some_and(|bytes| bytes >= 1 << 19), "{json}");
     let parts = ["train.bin` has 3,2", " bytes in holes"];
     lab.run(["data", "inspect", "train.bin"]).expect(2).says(&parts);
     lab.run(tiny("runs", &["data.train=train.bin", "data.val=[]"])).expect(2).says(&parts);

@@ -91,7 +91,7 @@ fn a_killed_download_is_neither_trained_on_nor_prepared() {
     let before = contents(&lab, "got");
     lab.run(args("b.jsonl", "got", &[]))
         .expect(2)
-        .says(&["`got` holds files of an unfinished `runner data fetch`, as `got/.fetch` shows"]);
+        .says(&["`got` names files of an unfinished `runner data fetch`, as `got/.fetch` shows"]);
     assert_eq!(contents(&lab, "got"), before);
     fs::remove_file(gate).expect("removed");
     fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
@@ -121,6 +121,7 @@ fn data_of_an_unfinished_download_are_refused_in_the_directories_below_it_too() 
     });
     // another directory beside those of the download is none of its
     lab.write("got/own/mine.txt", &text);
+    lab.write("got/b/mine.txt", &text);
     let train = |train: &str| {
         let train = format!("data.train={train}");
         lab.run(tiny("runs", &[&train, "data.tokenizer=bytes", "data.val=[]"]))
@@ -129,35 +130,51 @@ fn data_of_an_unfinished_download_are_refused_in_the_directories_below_it_too() 
     let begun = || lab.path("got/a/deep/train-1.txt").exists();
     let by = "got/.fetch` shows: wait for its end, start the same command again, or remove that directory";
     let refused = || {
-        assert!(begun() && !lab.path("got/b").exists());
+        assert!(begun() && !lab.path("got/b/train-3.txt").exists());
         for pattern in ["got/a/deep/*.txt", "got/a/*/*.txt", "got/**/*.txt"] {
             train(pattern).expect(2).says(&["data.train", by]);
         }
-        for source in ["got", "got/a", "got/a/deep", "got/a/deep/*.txt"] {
+        for source in ["got", "got/a", "got/a/deep", "got/a/deep/*.txt", "got/b"] {
             prepare(source, "out").expect(2).says(&[by]);
         }
-        prepare("got/own", "got/a/deep").expect(2).says(&[
-            "`got/a/deep` holds files of an unfinished `runner data fetch`, as `",
-            "got/.fetch` shows",
-        ]);
+        prepare("got/own", "got/a/deep")
+            .expect(2)
+            .says(&["`got/a/deep` names files of an unfinished `runner data fetch`, as `", by]);
         train("got/own/*.txt").expect(0);
     };
-    let fetching = || fetching(&lab, &server, &[REPO, "--out", "got", "--jobs", "1", "--retries", "0"]);
-    let mut live = spawned(fetching());
+    let fetching =
+        |what: &str| fetching(&lab, &server, &[what, "--out", "got", "--jobs", "1", "--retries", "0"]);
+    let mut live = spawned(fetching(REPO));
     wait("a file", begun);
     refused();
     assert!(live.kill());
     live.end();
     refused();
-    // one that fails leaves what shows that files are missing, unless there is none of it
-    fs::remove_dir_all(lab.path("got/a"))
-        .and_then(|()| fs::remove_dir_all(lab.path("got/.fetch")))
-        .expect("gone");
+    // one that fails leaves what shows that files are missing
+    let gone = |path: &str| fs::remove_dir_all(lab.path(path)).expect("gone");
+    gone("got/a");
+    gone("got/.fetch");
     lab.write("broken", "");
-    ended(fetching()).expect(2);
+    ended(fetching(REPO)).expect(2);
     refused();
-    ended(fetching()).expect(2);
+    ended(fetching(REPO)).expect(2);
     refused();
+    // and so it does where those that are there are of an earlier one
+    let first = format!("{REPO}/a/deep/train-1.txt");
+    gone("got/.fetch");
+    ended(fetching(&first)).expect(0);
+    assert!(!lab.path("got/.fetch").exists());
+    ended(fetching(REPO)).expect(2);
+    refused();
+    // the end of another download into the directory says nothing of this one
+    ended(fetching(&first)).expect(0);
+    refused();
+    // of which none is there, none is missing
+    gone("got/a");
+    train("got/b/*.txt").expect(0);
+    gone("got/.fetch");
+    ended(fetching(&format!("{REPO}/b/*"))).expect(2);
+    assert!(!lab.path("got/.fetch").exists());
     for path in ["broken", "gate"] {
         fs::remove_file(lab.path(path)).expect("removed");
     }

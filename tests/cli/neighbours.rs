@@ -221,6 +221,43 @@ fn nothing_is_taken_through_a_link_of_another_user_to_what_is_not_open_to_all() 
         });
         rustix::fs::removexattr(lab.dir(), ACL).expect("owned");
     }
+    // who may only enter a directory has to know the names of the files there
+    let entered = |mode| {
+        for dir in ["home", "exams", "shared/tasks"] {
+            fs::set_permissions(lab.path(dir), Permissions::from_mode(mode)).expect("owned");
+        }
+    };
+    entered(0o711);
+    let listed: [(&[&str], i32); 5] = [
+        (&["data", "prepare", "shared/texts", "--tokenizer", "bytes", "--out", "out"], 2),
+        (&["data", "inspect", "shared/texts"], 2),
+        (&["data", "inspect", "shared/texts/a.txt"], 0),
+        (&["data", "prepare", "shared/texts/a.txt", "--tokenizer", "bytes", "--out", "out"], 0),
+        (&["data", "prepare", "home", "--tokenizer", "bytes", "--out", "own"], 0),
+    ];
+    let is_closed = |ended: &Ended, what: &str| {
+        let ended = ended.expect(2);
+        ended.says(&[what, "is another user's link to what is not open to all users: name what it leads to"]);
+    };
+    for (args, code) in listed {
+        let _ = fs::remove_dir_all(lab.path("out"));
+        match (run(&lab, args), code) {
+            (ended, 2) => is_closed(&ended, "shared/texts"),
+            (ended, code) => drop(ended.expect(code)),
+        }
+    }
+    is_closed(&run(&lab, ways[0].1.iter().map(String::as_str).chain(["--fresh"])), "shared/texts");
+    symlink(lab.path("exams"), lab.path("shared/exams")).expect("a link");
+    assert!(given(&lab.path("shared/exams")));
+    let all_tasks = |pattern: &str| {
+        let tasks = format!("eval.tasks=[\"{pattern}\"]");
+        let files = ["data.train=shared/own.txt", "data.val=shared/own.txt"];
+        run(&lab, tiny("runs", &[&tasks, files[0], files[1], bytes[0], "name=tasks"]))
+    };
+    is_closed(&all_tasks("shared/exams/*.jsonl"), "shared/exams");
+    all_tasks("shared/exams/exam.jsonl").expect(0);
+    entered(0o755);
+    all_tasks("shared/exams/*.jsonl").expect(0);
     // nor is it enough that a third user lets this one read
     for (closed, mode) in [("home", 0o750), ("exams/exam.jsonl", 0o640)] {
         chown(lab.path(closed), Some(BOB + 1), None).expect("given away");

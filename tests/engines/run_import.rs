@@ -182,8 +182,17 @@ fn a_directory_is_a_model_whole_or_in_shards() {
     let index = dir.path().join("model.safetensors.index.json");
     fs::write(&index, serde_json::json!({"metadata": {}, "weight_map": map}).to_string()).expect("write");
     assert_eq!(load(dir.path()).expect("shards"), expected());
-    fs::remove_file(dir.path().join("model-00002-of-00002.safetensors")).expect("remove");
+    let second = dir.path().join("model-00002-of-00002.safetensors");
+    fs::remove_file(&second).expect("remove");
     assert!(load(dir.path()).expect_err("a shard short").contains("model-00002-of-00002.safetensors"));
+    // any number of names of one file would take no more place on the disk
+    fs::hard_link(dir.path().join("model-00001-of-00002.safetensors"), &second).expect("a second name");
+    let error = load(dir.path()).expect_err("one file");
+    assert!(error.contains("model-00002-of-00002.safetensors` is also `"), "{error}");
+    fs::remove_file(&second).expect("remove");
+    save(&second, &file);
+    let error = load(dir.path()).expect_err("tensors that both have");
+    assert!(error.contains("` is there twice") && error.lines().count() < 20, "{error}");
     fs::write(&index, "{}").expect("write");
     assert!(load(dir.path()).expect_err("no map").contains("weight_map"));
     save(&dir.path().join("model.safetensors"), &file);

@@ -2,10 +2,8 @@
 
 use super::client::{Client, Fault};
 use super::{FetchError, Wanted};
-use crate::data::unfinished::BELOW;
+use crate::data::unfinished::FILES;
 use crate::regular::{self, OFlags, OpenDir};
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -29,8 +27,6 @@ pub(super) struct Folder {
     parts: OpenDir,
     /// Whether this call has made the directory.
     is_new: bool,
-    /// Whether there are files of a download that has not ended: an earlier call was killed, or this one has some.
-    is_begun: AtomicBool,
     /// Locked as long as this lives.
     lock: File,
 }
@@ -44,17 +40,15 @@ impl Folder {
         let is_new = !out.exists();
         let opened = OpenDir::make_all(out).map_err(write(out))?;
         // what is left over is removed at the end, and files that are none of ours may lie behind a link
-        let path = opened.join(PARTS);
-        let in_parts = write(&path);
-        let is_begun = AtomicBool::new(!opened.make(PARTS).map_err(&in_parts)?);
-        let parts = own(opened.inside(PARTS).map_err(&in_parts)?)?;
+        let parts = opened.make(PARTS).and_then(|_| opened.inside(PARTS));
+        let parts = own(parts.map_err(write(&opened.join(PARTS)))?)?;
         let path = parts.join(LOCK);
         let lock = parts.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let lock = lock.map_err(write(&path))?;
         match lock.try_lock() {
             // a process that has just ended takes its lock away
             Ok(()) if parts.is_named(LOCK, &lock).map_err(write(&path))? && is_named(&opened, &parts) => {
-                Ok(Self { out: opened, parts, is_new, is_begun, lock })
+                Ok(Self { out: opened, parts, is_new, lock })
             }
             Ok(()) => Err(FetchError::Busy { out: out.into() }),
             Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
@@ -74,43 +68,45 @@ impl Folder {
         Err(write(path)(std::io::Error::other("its directory was moved or replaced meanwhile")))
     }
 
-    /// Says in which directories below this one the files are to lie, to those who find some of them there.
+    /// Lists the files of a download, for those who find some of them.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn announce(&self, wanted: &[Wanted]) -> Result<(), FetchError> {
-        let directories: BTreeSet<&Path> = wanted.iter().filter_map(|wanted| wanted.name.parent()).collect();
-        for directory in directories.into_iter().filter(|directory| !directory.as_os_str().is_empty()) {
-            let mut inner: Option<OpenDir> = None;
-            for name in [OsStr::new(BELOW)].into_iter().chain(directory) {
-                let above = inner.as_ref().unwrap_or(&self.parts);
-                let made = above.make(name).and_then(|_| above.inside(name));
-                inner = Some(made.map_err(write(&above.join(name)))?);
-            }
-        }
-        Ok(())
+    pub(super) fn announce(&self, what: &str, wanted: &[Wanted]) -> Result<(), FetchError> {
+        let names: Vec<_> = wanted.iter().map(|wanted| wanted.name.display().to_string()).collect();
+        let (name, new) = (list(what), list(what) + ".new");
+        let write_list = || -> io::Result<()> {
+            let mut file = self.parts.open_file(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+            file.write_all(serde_json::to_string(&names)?.as_bytes())?;
+            file.sync_all()?;
+            self.parts.rename(&new, &name)?;
+            self.parts.sync()?;
+            self.out.sync()
+        };
+        write_list().map_err(write(&self.parts.join(&name)))
     }
 
-    /// Takes away what earlier calls have left of files that are `complete` now, and the directory for parts if there
-    /// are no others, unless files are missing of which some are there: another call may go on with those. What is left
-    /// over does no harm.
-    pub(super) fn close(self, complete: &[Wanted]) {
-        let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
-        for name in self.parts.names().unwrap_or_default() {
-            if name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end))) {
-                let _ = self.parts.remove_file(&name);
+    /// Takes away what earlier calls have left of these files if all are complete, and the list of them unless some are
+    /// there and others missing. If nothing is left of other downloads then, the directory for parts goes.
+    pub(super) fn close(self, what: &str, wanted: &[Wanted], are_complete: bool) {
+        if are_complete {
+            let ends: Vec<String> = wanted.iter().map(|wanted| part_end(&wanted.name)).collect();
+            for name in self.parts.names().unwrap_or_default() {
+                if name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end))) {
+                    let _ = self.parts.remove_file(&name);
+                }
             }
         }
-        let is_ours = |name: &OsString| name == LOCK || name == BELOW;
-        let has_no_part = self.parts.names().is_ok_and(|names| names.iter().all(is_ours));
-        if has_no_part && !(complete.is_empty() && self.is_begun.into_inner()) {
+        if are_complete || !wanted.iter().any(|wanted| self.out.join(&wanted.name).exists()) {
+            let _ = self.parts.remove_file(list(what));
+        }
+        if self.parts.names().is_ok_and(|names| names.len() == 1) {
             // what somebody has put in its place meanwhile stays
             if is_named(&self.out, &self.parts) {
-                let _ = remove_directories(&self.parts, OsStr::new(BELOW));
                 let _ = self.parts.remove_file(LOCK);
                 let _ = self.out.remove_emptied(PARTS, self.lock);
             }
-            if self.is_new && complete.is_empty() {
+            if self.is_new && !are_complete {
                 // only if nothing is in it
                 let _ = fs::remove_dir(self.out.path());
             }
@@ -189,7 +185,6 @@ impl Folder {
             file.sync_all()?;
             let directory = inner.as_ref().unwrap_or(&self.out);
             self.parts.name_into(&part, directory, name)?;
-            self.is_begun.store(true, Ordering::Relaxed);
             directory.sync()?;
             Ok(file.metadata()?.len())
         };
@@ -363,16 +358,14 @@ fn short(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..32].to_owned()
 }
 
+/// The name of the list of a download's files.
+fn list(what: &str) -> String {
+    short(what.as_bytes()) + FILES
+}
+
 /// How the names of the parts of a file end, whatever its contents are to be.
 fn part_end(name: &Path) -> String {
     format!("-{}.part", short(name.as_os_str().as_encoded_bytes()))
-}
-
-/// Removes a directory if there are only directories below it.
-fn remove_directories(above: &OpenDir, name: &OsStr) -> io::Result<()> {
-    let directory = above.inside(name)?;
-    directory.names()?.iter().try_for_each(|name| remove_directories(&directory, name))?;
-    above.remove_dir(name)
 }
 
 /// Whether the directory for parts is still where it was opened: another process takes it away at its end.

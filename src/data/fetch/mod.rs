@@ -20,6 +20,7 @@ use super::{Progress, unfinished};
 use client::Client;
 use download::{Folder, PARTS};
 use hub::Address;
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,17 +181,18 @@ pub fn fetch(
     }
     let folder = Folder::open(&out)?;
     // seen by a preparation that begins now, which looks for the folder of this one
-    if let Some(by) = unfinished::preparation(&out) {
-        folder.close(&[]);
+    let directories: BTreeSet<_> = wanted.iter().filter_map(|wanted| wanted.name.parent()).collect();
+    let preparation = directories.into_iter().find_map(|below| unfinished::preparation(&out.join(below)));
+    if let Some(by) = preparation {
+        folder.close(&request.what, &wanted, false);
         return Err(FetchError::Preparing { out, by });
     }
     let missing = wanted.iter().filter(|wanted| !out.join(&wanted.name).exists());
     let result = missing.into_iter().try_for_each(|wanted| folder.check_way(wanted));
-    let result = result.and_then(|()| folder.announce(&wanted));
     let result =
         result.and_then(|()| all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand));
     let is_in_place = folder.check();
-    folder.close(if result.is_ok() { &wanted } else { &[] });
+    folder.close(&request.what, &wanted, result.is_ok());
     let fetched = result?;
     is_in_place.map(|()| fetched)
 }
@@ -227,6 +229,8 @@ fn all(
     if !missing.is_empty() {
         let count = crate::wording::grouped(missing.len() as u64, "file");
         tell(&format!("{count} to fetch into {}", folder.out().display()));
+        // those that are there have the contents that they should
+        folder.announce(&request.what, wanted)?;
     }
     let total = missing.iter().filter_map(|wanted| wanted.size).sum();
     let task = Task::start(progress, &format!("fetching {}", request.what), total);

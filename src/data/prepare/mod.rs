@@ -22,7 +22,8 @@ mod zstd;
 
 use super::card::{self, Card, SourceCard};
 use super::tokenizer::{Tokenizer, TokenizerKind};
-use super::{DataError, Progress, unfinished};
+use super::unfinished::{self, Unfinished};
+use super::{DataError, Progress};
 use documents::Reading;
 use serde_json::json;
 use sources::TextFile;
@@ -218,12 +219,11 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
     }
     let place = Workplace::open(&options.out)?;
     if let Some(by) = unfinished::fetch(&options.out, &[]) {
-        let what = format!("files of an unfinished `runner data fetch`, as `{}` shows", by.display());
-        let is_begun = place.inside.has(unfinished::STATE);
-        if !is_begun {
+        if !place.inside.has(unfinished::STATE) {
             place.undo(&[]);
         }
-        return Err(PrepareError::Occupied { dir: options.out.clone(), what });
+        let pattern = options.out.display().to_string();
+        return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
     }
     let state = match place.state(options.is_spooled())? {
         Some(state) => {
