@@ -76,10 +76,10 @@ pub(super) fn file_followed(path: &Path, trusted: &Path, flags: OFlags) -> io::R
     Way::to(path, trusted)?.open(flags)
 }
 
-/// Refuses a path that was found below the directory `listed`, which the user has named, if it leads through a link that
-/// another user has put there to what is not that user's own, or if another user's link on the way to the directory
-/// leads to what is not for all users to list: the link's maker need not be able to read it, and to copy it would show
-/// it.
+/// Refuses a path that was found below the directory `listed`, which the user has named, if it leads through a link
+/// that another user has put there to what is not that user's own, or if another user's link on the way to the
+/// directory leads to what is not for all users to list: the link's maker need not be able to read it, and to copy it
+/// would show it.
 ///
 /// # Errors
 /// Those of the system; [`InvalidInput`](io::ErrorKind::InvalidInput) for such a link.

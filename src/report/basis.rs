@@ -6,7 +6,7 @@ mod settle;
 use super::differences::meant;
 use super::metrics::Metric;
 use super::runs::Run;
-use crate::run::column::Unit;
+use crate::run::column::{Aggregate, Unit};
 use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::evaluations::{self, BITS_PER_BYTE};
 use crate::run::record::{digest_of_set, digest_of_task};
@@ -86,6 +86,9 @@ impl Basis {
         // the seconds of a branch are its own, and its steps are not
         if metric.unit == Unit::Seconds || is_timed {
             basis.facts.push((BEGUN, Some(run.facts.steps_before().to_string())));
+        }
+        if let Some(rows) = last_rows(run, metric) {
+            basis.facts.push((LAST, Some(rows)));
         }
         basis.peak = run.facts.peak_flops.filter(|_| is_of_peak(metric));
         basis.is_of_earlier = run.facts.by_row.is_none();
@@ -298,6 +301,8 @@ const TOKENS: &str = "evaluated tokens";
 const BLOCK_SIZE: &str = "model.block_size";
 /// What decides which tokens of short files are read.
 const ROWS: &str = "tokens of a row";
+/// Of a last loss of training, the rows that it is of.
+const LAST: &str = "the rows of the last batch";
 const TOKENIZER: &str = "data.tokenizer";
 const BYTES: &str = "evaluated bytes";
 /// The step of a last value that is not of the run's end.
@@ -339,6 +344,19 @@ fn machine(run: &Run) -> String {
     let is_automatic = run.value("compute.threads").is_none_or(|threads| threads.as_u64() == Some(0));
     let threads = if is_automatic { run.facts.threads } else { 0 };
     format!("{} {threads}", run.facts.processor)
+}
+
+/// Which rows the last loss of a finished training is of, where they are read in order: all seeds of a recipe end on
+/// the same ones, whose text is no part of the noise between these.
+fn last_rows(run: &Run, metric: &Metric) -> Option<String> {
+    let is_last_loss =
+        metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss && metric.aggregate == Aggregate::Last;
+    let is_in_order = run.value("data.shuffle").and_then(|shuffle| shuffle.as_bool()) == Some(false);
+    if !is_last_loss || !is_in_order || run.status != RunStatus::Finished {
+        return None;
+    }
+    let batch = run.value("batch.total_tokens")?.as_u64()?;
+    Some(format!("{} {batch}", run.results.get("tokens")?))
 }
 
 /// As many digits of a digest as `eval.csv` has.

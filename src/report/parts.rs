@@ -5,6 +5,7 @@ use super::notes::listed;
 use crate::recipe::keys::{KEYS, Key, OnResume, Slows, find_table};
 use crate::recipe::{rank, spelled};
 use crate::run::RunRecord;
+use crate::run::facts::unix_seconds;
 use crate::run::record::Session;
 use crate::wording::task_name;
 use serde_json::Value as Json;
@@ -17,6 +18,35 @@ const TASKS: &str = "eval.tasks";
 const HELLASWAG: &str = "eval.hellaswag";
 /// The key that does not tell the device, which is on record.
 const DEVICE: &str = "compute.device";
+
+/// When and where a process trained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// The machine and the device.
+    place: [String; 2],
+    /// Seconds since 1970, from and to.
+    seconds: [u64; 2],
+}
+
+impl Span {
+    /// That of a session; `None` where its record does not say it.
+    pub(super) fn of(session: &Session) -> Option<Self> {
+        let place = [session.host.clone()?, session.device.clone()?];
+        let seconds = [unix_seconds(&session.started)?, unix_seconds(session.ended.as_ref()?)?];
+        Some(Self { place, seconds })
+    }
+
+    /// How many seconds it is long.
+    pub(super) fn length(&self) -> u64 {
+        self.seconds[1].saturating_sub(self.seconds[0])
+    }
+
+    /// How many seconds of it the other one trained, too, on the same device.
+    pub(super) fn shared_with(&self, other: &Self) -> u64 {
+        let [from, to] = [self.seconds[0].max(other.seconds[0]), self.seconds[1].min(other.seconds[1])];
+        if self.place == other.place { to.saturating_sub(from) } else { 0 }
+    }
+}
 
 /// What parts of a run were trained with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::axis::Axis;
 use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::metrics::Metric;
 use super::own::{altered_logs, is_own};
-use super::parts::Parts;
+use super::parts::{Parts, Span};
 use super::scan::last_row;
 use crate::recipe::written;
 use crate::regular;
@@ -127,6 +127,8 @@ pub struct Facts {
     pub created: String,
     /// When a process last ended it in order, RFC 3339 in UTC.
     pub ended: Option<String>,
+    /// When and where the processes trained that have ended it in order.
+    pub spans: Vec<Span>,
 }
 
 impl From<RunRecord> for Facts {
@@ -174,6 +176,7 @@ impl From<RunRecord> for Facts {
             data_changed: record.data_changed,
             created: record.created,
             ended: record.ended,
+            spans: record.sessions.iter().filter_map(Span::of).collect(),
         }
     }
 }

@@ -636,3 +636,37 @@ fn an_edited_run_is_told_of_wherever_its_figures_go_and_is_no_further_seed() {
     fs::write(&log, own.replacen(".", ".1", 1)).expect("a log");
     others(true);
 }
+
+/// All seeds of a recipe read the same rows last, and those of a longer one others.
+#[test]
+fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_the_same() {
+    let lab = Lab::new();
+    let write = |shuffle: bool, batches: [u64; 2], lengths: [usize; 2]| {
+        for (i, (batch, steps)) in batches.into_iter().zip(lengths).enumerate() {
+            for seed in 1..=3u64 {
+                let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
+                let losses = (0..steps).map(|_| 3.0 + i as f64 + 0.01 * seed as f64).collect();
+                let run = Fake { losses, val: Vec::new(), ..fake }.write(&lab.path("runs"));
+                let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+                let data = format!("[batch]\ntotal_tokens = {batch}\n\n[data]\nshuffle = {shuffle}\n");
+                fs::write(run.join("recipe.toml"), recipe.replace("[data]\n", &data)).expect("a recipe");
+            }
+        }
+        text(&lab, &["--by", "loss", "--metrics", "loss"])
+    };
+    let apart = "loss was measured on different data (the rows of the last batch)";
+    for (shuffle, batches, lengths) in
+        [(true, [256, 256], [4, 5]), (true, [256, 512], [4, 4]), (false, [256, 256], [4, 4])]
+    {
+        let said = write(shuffle, batches, lengths);
+        assert!(said.contains("Welch's t") && !said.contains(apart), "{said}");
+    }
+    for (batches, lengths) in [([256, 256], [4, 5]), ([256, 512], [4, 4])] {
+        let said = write(false, batches, lengths);
+        assert!(!said.contains("Welch's t") && said.contains(apart), "{said}");
+    }
+    // at one point of them, all have read the same
+    write(false, [256, 256], [4, 5]);
+    let said = text(&lab, &["--by", "loss", "--metrics", "loss", "--align", "step"]);
+    assert!(said.contains("Welch's t") && !said.contains(apart), "{said}");
+}

@@ -412,3 +412,38 @@ fn seconds_of_runs_that_scored_tasks_for_a_part_only_are_not_put_down_to_recipes
     let said = text(&lab, &["--by", "tokens_per_s"]);
     assert!(said.contains("checkpoint.every=1"), "{said}");
 }
+
+#[test]
+fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
+    let lab = Lab::new();
+    let write = |id: &str, seed, host: &str, device: &str, from: u32, to: Option<u32>| {
+        let at = |second: u32| format!("2026-01-01T00:{:02}:{:02}Z", second / 60, second % 60);
+        let session = json!({
+            "from_step": 0, "settings": {}, "host": host, "device": device, "started": at(from),
+            "ended": to.map(at),
+        });
+        write(&lab, id, seed, json!([session]));
+    };
+    let speeds = || text(&lab, &["--by", "tokens_per_s", "--metrics", "tokens_per_s"]);
+    let note = "fake-1 and fake-2 trained at the same time as others of these on one machine, and fake-3 alone: speeds \
+                and seconds differ by that as well";
+    write("fake-1", 1, "a", "cpu", 0, Some(60));
+    write("fake-2", 2, "a", "cpu", 0, Some(60));
+    write("fake-3", 3, "a", "cpu", 60, Some(120));
+    assert!(speeds().contains(note), "{}", speeds());
+    assert!(!text(&lab, &[]).contains("at the same time"), "speeds are not judged");
+    // all of them, or none: on other machines or devices, one after the other, or who knows when
+    write("fake-3", 3, "a", "cpu", 20, Some(90));
+    let equal = |said: &str| assert!(!said.contains("at the same time"), "{said}");
+    equal(&speeds());
+    for (host, device, from, to) in [
+        ("b", "cpu", 0, Some(60)),
+        ("a", "cuda:1 (NVIDIA H100)", 0, Some(60)),
+        ("a", "cpu", 50, Some(110)),
+        ("a", "cpu", 0, None),
+    ] {
+        write("fake-2", 2, host, device, from, to);
+        write("fake-3", 3, "c", "cpu", 0, Some(60));
+        equal(&speeds());
+    }
+}

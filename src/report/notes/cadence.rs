@@ -1,13 +1,15 @@
 //! Notes on figures that depend on how often runs were evaluated.
 
+use super::super::axis::Axis;
 use super::super::compare::Comparison;
 use super::super::groups::Group;
 use super::super::metrics::{Metric, metrics};
+use super::super::parts::Span;
 use super::super::runs::Run;
 use super::super::sooner::{ends, is_unknown, steps_apart, tokens_apart};
 use super::{is_of_time, listed, names};
 use crate::recipe::keys::{KEYS, Key, find};
-use crate::run::column::Aggregate;
+use crate::run::column::{Aggregate, Unit};
 use crate::run::dir;
 use crate::wording::thousands;
 use serde_json::Value as Json;
@@ -112,6 +114,37 @@ pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
         parts.push(format!("runs differ in {RECOMPUTE}, which changes their speed and memory alone"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Which runs shared their machine with others of these while the rest did not, where figures of time are compared.
+pub(super) fn together(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    let is_of_time = |metric: &Metric| matches!(metric.unit, Unit::Rate | Unit::Milliseconds | Unit::Seconds);
+    if !judged.chain(&comparison.asked).any(is_of_time)
+        && comparison.cut.is_none_or(|cut| cut.axis != Axis::Time)
+    {
+        return None;
+    }
+    let others = |run: &Run| -> Vec<&Span> {
+        runs.iter().filter(|other| other.path != run.path).flat_map(|other| &other.facts.spans).collect()
+    };
+    let shares = |run: &&Run| {
+        let (spans, others) = (&run.facts.spans, others(run));
+        let most = |span: &Span| others.iter().map(|other| span.shared_with(other)).max().unwrap_or(0);
+        // the end of one and the start of the next are rounded to seconds
+        2 * spans.iter().map(most).sum::<u64>() > spans.iter().map(Span::length).sum()
+    };
+    let is_known = |run: &&Run| !run.facts.spans.is_empty();
+    let (shared, alone): (Vec<&Run>, Vec<&Run>) = runs.iter().filter(is_known).partition(shares);
+    (!shared.is_empty() && !alone.is_empty()).then(|| {
+        format!(
+            "{} trained at the same time as others of these on one machine, and {} alone: speeds and seconds differ by \
+             that as well",
+            names(runs, shared.into_iter()),
+            names(runs, alone.into_iter())
+        )
+    })
 }
 
 /// Whether the best loss of a batch is shown of runs that have other batches or other numbers of them.

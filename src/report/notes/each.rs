@@ -52,6 +52,7 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
         cadence::cadences(comparison),
         cadence::best_batches(comparison),
         cadence::pauses(comparison),
+        cadence::together(comparison),
     ];
     common.into_iter().flatten().for_each(|note| add(&all, &note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {
