@@ -106,30 +106,30 @@ pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>
         let real = fs::canonicalize(dir).ok()?;
         real.ancestors().skip(1).find_map(|above| {
             let below = real.strip_prefix(above).ok()?;
-            let lacks = |parts: &PathBuf| lists(parts).any(|list| lacks(above, &list, below));
+            let has = |list: &[String]| list.iter().any(|name| Path::new(name).starts_with(below));
+            let lacks = |parts: &PathBuf| lists(parts).any(|list| has(&list) && lacks(above, &list));
             directory(above, FETCH).filter(counts).filter(lacks)
         })
     })
 }
 
-/// The lists of files in the directory of downloads. What is none is passed over: it is written before the first file
-/// gets its name.
+/// The lists of files in the directory of downloads.
 fn lists(parts: &Path) -> impl Iterator<Item = Vec<String>> {
     let entries = fs::read_dir(parts).into_iter().flatten().flatten();
     let lists = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.ends_with(FILES)));
-    lists.filter_map(|list| {
-        let list = regular::read_unlinked(&list.path(), regular::DOCUMENT).ok()?;
-        serde_json::from_slice(&list).ok()
-    })
+    lists.map(|entry| list(&entry.path()))
 }
 
-/// Whether some of these files in a directory are there and others missing, and some are to lie below the directory
-/// `below` in it.
-fn lacks(above: &Path, list: &[String], below: &Path) -> bool {
-    let is_there = |name: &String| above.join(name).exists();
-    list.iter().any(|name| Path::new(name).starts_with(below))
-        && list.iter().any(is_there)
-        && !list.iter().all(is_there)
+/// A list of files. One that cannot be read is empty: it is written before the first of them gets its name.
+pub(super) fn list(path: &Path) -> Vec<String> {
+    let text = regular::read_unlinked(path, regular::DOCUMENT);
+    text.ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
+
+/// Whether some of these files in a directory are there and others missing.
+pub(super) fn lacks(dir: &Path, list: &[String]) -> bool {
+    let is_there = |name: &String| dir.join(name).exists();
+    list.iter().any(is_there) && !list.iter().all(is_there)
 }
 
 /// Whether nothing is in a directory, or only what a file server keeps there of files that were deleted while they were

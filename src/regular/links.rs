@@ -11,7 +11,7 @@ use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -105,8 +105,12 @@ pub fn open_unplanted(path: &Path, listed: &Path) -> io::Result<File> {
     super::regular(super::opened_below(path, OFlags::RDONLY, Unspelled { strict: last, listed: last }))
 }
 
+/// How many parts of a path were found below a directory: all of them, where it does not lead through that.
 fn parts_below(path: &Path, listed: &Path) -> usize {
-    path.strip_prefix(listed).map_or(0, |below| below.components().count())
+    let plain =
+        |path: &Path| path.components().filter(|part| *part != Component::CurDir).collect::<PathBuf>();
+    let (path, listed) = (plain(path), plain(listed));
+    path.strip_prefix(listed).unwrap_or(&path).components().count()
 }
 
 /// Opens a file, though not by another user's link to what is neither that user's own nor open to all users: what is

@@ -11,6 +11,7 @@ use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::evaluations::{self, BITS_PER_BYTE};
 use crate::run::record::{digest_of_set, digest_of_task};
 use crate::run::{RunStatus, dir};
+use serde_json::Value;
 
 /// A fact by what it is.
 type Fact = (&'static str, Option<String>);
@@ -346,17 +347,19 @@ fn machine(run: &Run) -> String {
     format!("{} {threads}", run.facts.processor)
 }
 
-/// Which rows the last loss of a finished training is of, where they are read in order: all seeds of a recipe end on
-/// the same ones, whose text is no part of the noise between these.
+/// Which rows the last loss of a training is of, where they are read in order: all seeds of a recipe end on the same
+/// ones, whose text is no part of the noise between these. What runs have come to by some time is of the rows that each
+/// has come to.
 fn last_rows(run: &Run, metric: &Metric) -> Option<String> {
     let is_last_loss =
         metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss && metric.aggregate == Aggregate::Last;
     let is_in_order = run.value("data.shuffle").and_then(|shuffle| shuffle.as_bool()) == Some(false);
-    if !is_last_loss || !is_in_order || run.status != RunStatus::Finished {
+    if !is_last_loss || !is_in_order || run.results.is_cut_by_time {
         return None;
     }
-    let batch = run.value("batch.total_tokens")?.as_u64()?;
-    Some(format!("{} {batch}", run.results.get("tokens")?))
+    let size = |(key, _): &&(String, Value)| key == "batch.total_tokens" || key.starts_with("batch.ramp_");
+    let batch: Vec<String> = run.recipe.iter().filter(size).map(|(_, value)| value.to_string()).collect();
+    Some(format!("{} of {}", run.results.get("tokens")?, batch.join(" ")))
 }
 
 /// As many digits of a digest as `eval.csv` has.

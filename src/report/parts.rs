@@ -23,9 +23,9 @@ const DEVICE: &str = "compute.device";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// The machine and the device.
-    place: [String; 2],
+    pub place: [String; 2],
     /// Seconds since 1970, from and to.
-    seconds: [u64; 2],
+    pub seconds: [u64; 2],
 }
 
 impl Span {
@@ -34,17 +34,6 @@ impl Span {
         let place = [session.host.clone()?, session.device.clone()?];
         let seconds = [unix_seconds(&session.started)?, unix_seconds(session.ended.as_ref()?)?];
         Some(Self { place, seconds })
-    }
-
-    /// How many seconds it is long.
-    pub(super) fn length(&self) -> u64 {
-        self.seconds[1].saturating_sub(self.seconds[0])
-    }
-
-    /// How many seconds of it the other one trained, too, on the same device.
-    pub(super) fn shared_with(&self, other: &Self) -> u64 {
-        let [from, to] = [self.seconds[0].max(other.seconds[0]), self.seconds[1].min(other.seconds[1])];
-        if self.place == other.place { to.saturating_sub(from) } else { 0 }
     }
 }
 

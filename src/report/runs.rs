@@ -127,7 +127,7 @@ pub struct Facts {
     pub created: String,
     /// When a process last ended it in order, RFC 3339 in UTC.
     pub ended: Option<String>,
-    /// When and where the processes trained that have ended it in order.
+    /// When and where its processes trained; empty where that is not known of one.
     pub spans: Vec<Span>,
 }
 
@@ -176,7 +176,7 @@ impl From<RunRecord> for Facts {
             data_changed: record.data_changed,
             created: record.created,
             ended: record.ended,
-            spans: record.sessions.iter().filter_map(Span::of).collect(),
+            spans: record.sessions.iter().map(Span::of).collect::<Option<_>>().unwrap_or_default(),
         }
     }
 }

@@ -200,7 +200,8 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
 fn twice(paths: &[PathBuf]) -> Option<(&Path, &Path)> {
     let mut seen = HashMap::new();
     paths.iter().find_map(|path| {
-        let found = path.metadata().ok()?;
+        // some file systems number no files
+        let found = path.metadata().ok().filter(|found| found.ino() != 0)?;
         seen.insert((found.dev(), found.ino()), path.as_path()).map(|first| (first, path.as_path()))
     })
 }

@@ -169,6 +169,11 @@ fn data_of_an_unfinished_download_are_refused_in_the_directories_below_it_too() 
     // the end of another download into the directory says nothing of this one
     ended(fetching(&first)).expect(0);
     refused();
+    // not even that of a smaller part of it
+    let mut one = fetching(REPO);
+    one.args(["--shards", "1"]);
+    ended(one).expect(0);
+    refused();
     // of which none is there, none is missing
     gone("got/a");
     train("got/b/*.txt").expect(0);
@@ -178,6 +183,9 @@ fn data_of_an_unfinished_download_are_refused_in_the_directories_below_it_too() 
     for path in ["broken", "gate"] {
         fs::remove_file(lab.path(path)).expect("removed");
     }
+    // the end of the whole is that of each part
+    fetch(&lab, &server, &[&format!("{REPO}/a/deep/*"), "--out", "got", "--retries", "0"]).expect(1);
+    assert!(lab.path("got/.fetch").exists());
     fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
     assert!(!lab.path("got/.fetch").exists());
     train("got/**/*.txt").expect(0);

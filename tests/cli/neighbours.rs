@@ -228,7 +228,9 @@ fn nothing_is_taken_through_a_link_of_another_user_to_what_is_not_open_to_all() 
         }
     };
     entered(0o711);
-    let listed: [(&[&str], i32); 5] = [
+    let listed: [(&[&str], i32); 7] = [
+        (&["data", "prepare", "shared/texts/*.txt", "--tokenizer", "bytes", "--out", "out"], 2),
+        (&["data", "prepare", "./shared/./texts/*.txt", "--tokenizer", "bytes", "--out", "out"], 2),
         (&["data", "prepare", "shared/texts", "--tokenizer", "bytes", "--out", "out"], 2),
         (&["data", "inspect", "shared/texts"], 2),
         (&["data", "inspect", "shared/texts/a.txt"], 0),

@@ -669,4 +669,12 @@ fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_th
     write(false, [256, 256], [4, 5]);
     let said = text(&lab, &["--by", "loss", "--metrics", "loss", "--align", "step"]);
     assert!(said.contains("Welch's t") && !said.contains(apart), "{said}");
+    // one that was stopped later has, too
+    let record = lab.path("runs/fake-11/run.json");
+    let interrupted = fs::read_to_string(&record).expect("a record").replace("finished", "interrupted");
+    fs::write(record, interrupted).expect("a record");
+    let said = text(&lab, &["--by", "loss", "--metrics", "loss", "--align", "step"]);
+    assert!(said.contains("Welch's t") && !said.contains(apart), "{said}");
+    let said = text(&lab, &["--by", "loss", "--metrics", "loss", "--align", "time"]);
+    assert!(!said.contains(apart), "{said}");
 }

@@ -425,13 +425,23 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
         write(&lab, id, seed, json!([session]));
     };
     let speeds = || text(&lab, &["--by", "tokens_per_s", "--metrics", "tokens_per_s"]);
-    let note = "fake-1 and fake-2 trained at the same time as others of these on one machine, and fake-3 alone: speeds \
-                and seconds differ by that as well";
+    let note = "fake-1 and fake-2 trained at the same time as others of these on one machine, and fake-3 did not: \
+                speeds and seconds may differ by that as well";
     write("fake-1", 1, "a", "cpu", 0, Some(60));
     write("fake-2", 2, "a", "cpu", 0, Some(60));
     write("fake-3", 3, "a", "cpu", 60, Some(120));
     assert!(speeds().contains(note), "{}", speeds());
     assert!(!text(&lab, &[]).contains("at the same time"), "speeds are not judged");
+    // one that is longer than each of the others
+    write("fake-1", 1, "a", "cpu", 0, Some(90));
+    write("fake-2", 2, "a", "cpu", 10, Some(40));
+    write("fake-3", 3, "a", "cpu", 40, Some(70));
+    write("fake-4", 4, "a", "cpu", 90, Some(120));
+    let note = "fake-1, fake-2 and fake-3 trained at the same time as others of these on one machine, and fake-4 did not";
+    assert!(speeds().contains(note), "{}", speeds());
+    fs::remove_dir_all(lab.path("runs/fake-4")).expect("a run");
+    write("fake-1", 1, "a", "cpu", 0, Some(60));
+    write("fake-2", 2, "a", "cpu", 0, Some(60));
     // all of them, or none: on other machines or devices, one after the other, or who knows when
     write("fake-3", 3, "a", "cpu", 20, Some(90));
     let equal = |said: &str| assert!(!said.contains("at the same time"), "{said}");

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Fault};
 use super::{FetchError, Wanted};
-use crate::data::unfinished::FILES;
+use crate::data::unfinished::{self, FILES};
 use crate::regular::{self, OFlags, OpenDir};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(super) use crate::data::unfinished::FETCH as PARTS;
 /// Held by the process that writes there.
 const LOCK: &str = "lock";
+/// How the names of lists of files end while they are written.
+const NEW_FILES: &str = ".files.new";
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// No wait is longer, whatever a server asks for.
@@ -74,7 +76,7 @@ impl Folder {
     /// It cannot be written.
     pub(super) fn announce(&self, what: &str, wanted: &[Wanted]) -> Result<(), FetchError> {
         let names: Vec<_> = wanted.iter().map(|wanted| wanted.name.display().to_string()).collect();
-        let (name, new) = (list(what), list(what) + ".new");
+        let (name, new) = (short(what.as_bytes()) + FILES, short(what.as_bytes()) + NEW_FILES);
         let write_list = || -> io::Result<()> {
             let mut file = self.parts.open_file(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
             file.write_all(serde_json::to_string(&names)?.as_bytes())?;
@@ -86,19 +88,21 @@ impl Folder {
         write_list().map_err(write(&self.parts.join(&name)))
     }
 
-    /// Takes away what earlier calls have left of these files if all are complete, and the list of them unless some are
-    /// there and others missing. If nothing is left of other downloads then, the directory for parts goes.
-    pub(super) fn close(self, what: &str, wanted: &[Wanted], are_complete: bool) {
-        if are_complete {
-            let ends: Vec<String> = wanted.iter().map(|wanted| part_end(&wanted.name)).collect();
-            for name in self.parts.names().unwrap_or_default() {
-                if name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end))) {
-                    let _ = self.parts.remove_file(&name);
-                }
+    /// Takes away what earlier calls have left of files that are `complete` now, and the lists of downloads of which
+    /// all files are there, or none. If nothing is left then, the directory for parts goes.
+    pub(super) fn close(self, complete: &[Wanted]) {
+        let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
+        for name in self.parts.names().unwrap_or_default() {
+            let is_left = |name: &str| {
+                let is_over =
+                    || !unfinished::lacks(self.out.path(), &unfinished::list(&self.parts.join(name)));
+                ends.iter().any(|end| name.ends_with(end))
+                    || name.ends_with(FILES) && is_over()
+                    || name.ends_with(NEW_FILES)
+            };
+            if name.to_str().is_some_and(is_left) {
+                let _ = self.parts.remove_file(&name);
             }
-        }
-        if are_complete || !wanted.iter().any(|wanted| self.out.join(&wanted.name).exists()) {
-            let _ = self.parts.remove_file(list(what));
         }
         if self.parts.names().is_ok_and(|names| names.len() == 1) {
             // what somebody has put in its place meanwhile stays
@@ -106,7 +110,7 @@ impl Folder {
                 let _ = self.parts.remove_file(LOCK);
                 let _ = self.out.remove_emptied(PARTS, self.lock);
             }
-            if self.is_new && !are_complete {
+            if self.is_new && complete.is_empty() {
                 // only if nothing is in it
                 let _ = fs::remove_dir(self.out.path());
             }
@@ -356,11 +360,6 @@ pub(super) fn persist<T>(
 
 fn short(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..32].to_owned()
-}
-
-/// The name of the list of a download's files.
-fn list(what: &str) -> String {
-    short(what.as_bytes()) + FILES
 }
 
 /// How the names of the parts of a file end, whatever its contents are to be.

@@ -181,20 +181,27 @@ pub fn fetch(
     }
     let folder = Folder::open(&out)?;
     // seen by a preparation that begins now, which looks for the folder of this one
-    let directories: BTreeSet<_> = wanted.iter().filter_map(|wanted| wanted.name.parent()).collect();
-    let preparation = directories.into_iter().find_map(|below| unfinished::preparation(&out.join(below)));
-    if let Some(by) = preparation {
-        folder.close(&request.what, &wanted, false);
-        return Err(FetchError::Preparing { out, by });
+    if let Err(error) = check_preparations(&out, &wanted) {
+        folder.close(&[]);
+        return Err(error);
     }
     let missing = wanted.iter().filter(|wanted| !out.join(&wanted.name).exists());
     let result = missing.into_iter().try_for_each(|wanted| folder.check_way(wanted));
     let result =
         result.and_then(|()| all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand));
     let is_in_place = folder.check();
-    folder.close(&request.what, &wanted, result.is_ok());
+    folder.close(if result.is_ok() { &wanted } else { &[] });
     let fetched = result?;
     is_in_place.map(|()| fetched)
+}
+
+/// Refuses to put files into a directory into which others are being prepared.
+fn check_preparations(out: &Path, wanted: &[Wanted]) -> Result<(), FetchError> {
+    let directories: BTreeSet<_> = wanted.iter().filter_map(|wanted| wanted.name.parent()).collect();
+    match directories.into_iter().find_map(|below| unfinished::preparation(&out.join(below))) {
+        Some(by) => Err(FetchError::Preparing { out: out.to_owned(), by }),
+        None => Ok(()),
+    }
 }
 
 /// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.
@@ -230,7 +237,8 @@ fn all(
         let count = crate::wording::grouped(missing.len() as u64, "file");
         tell(&format!("{count} to fetch into {}", folder.out().display()));
         // those that are there have the contents that they should
-        folder.announce(&request.what, wanted)?;
+        folder.announce(&format!("{} {:?}", request.what, request.shards), wanted)?;
+        check_preparations(folder.out(), wanted)?;
     }
     let total = missing.iter().filter_map(|wanted| wanted.size).sum();
     let task = Task::start(progress, &format!("fetching {}", request.what), total);
