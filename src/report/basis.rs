@@ -302,6 +302,8 @@ const TOKENS: &str = "evaluated tokens";
 const BLOCK_SIZE: &str = "model.block_size";
 /// What decides which tokens of short files are read.
 const ROWS: &str = "tokens of a row";
+const BATCH: &str = "batch.total_tokens";
+const RAMP: &str = "batch.ramp_";
 /// Of a last loss of training, the rows that it is of.
 const LAST: &str = "the rows of the last batch";
 const TOKENIZER: &str = "data.tokenizer";
@@ -348,8 +350,7 @@ fn machine(run: &Run) -> String {
 }
 
 /// Which rows the last loss of a training is of, where they are read in order: all seeds of a recipe end on the same
-/// ones, whose text is no part of the noise between these. What runs have come to by some time is of the rows that each
-/// has come to.
+/// ones, whose text is no part of the noise between these. By some time, each seed has come to other rows.
 fn last_rows(run: &Run, metric: &Metric) -> Option<String> {
     let is_last_loss =
         metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss && metric.aggregate == Aggregate::Last;
@@ -357,7 +358,7 @@ fn last_rows(run: &Run, metric: &Metric) -> Option<String> {
     if !is_last_loss || !is_in_order || run.results.is_cut_by_time {
         return None;
     }
-    let size = |(key, _): &&(String, Value)| key == "batch.total_tokens" || key.starts_with("batch.ramp_");
+    let size = |(key, _): &&(String, Value)| key == BATCH || key.starts_with(RAMP);
     let batch: Vec<String> = run.recipe.iter().filter(size).map(|(_, value)| value.to_string()).collect();
     Some(format!("{} of {}", run.results.get("tokens")?, batch.join(" ")))
 }
@@ -379,7 +380,7 @@ fn tokenizer(run: &Run) -> Fact {
 /// at most. Where the length of a row decides which these are, it stands behind them.
 fn evaluated(run: &Run, column: &str) -> Option<String> {
     let number = |key: &str| run.value(key)?.as_u64();
-    let batches = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
+    let batches = || number("eval.batches")?.checked_mul(number(BATCH)?);
     let rounded = || number("eval.tokens")?.checked_next_multiple_of(number(BLOCK_SIZE)?);
     let asked = || rounded().or_else(batches);
     let other = column.strip_prefix(NAMED_SET).and_then(|set| run.facts.eval_others.get(set));
