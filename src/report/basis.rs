@@ -11,7 +11,6 @@ use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::evaluations::{self, BITS_PER_BYTE};
 use crate::run::record::{digest_of_set, digest_of_task};
 use crate::run::{RunStatus, dir};
-use serde_json::Value;
 
 /// A fact by what it is.
 type Fact = (&'static str, Option<String>);
@@ -303,7 +302,6 @@ const BLOCK_SIZE: &str = "model.block_size";
 /// What decides which tokens of short files are read.
 const ROWS: &str = "tokens of a row";
 const BATCH: &str = "batch.total_tokens";
-const RAMP: &str = "batch.ramp_";
 /// Of a last loss of training, the rows that it is of.
 const LAST: &str = "the rows of the last batch";
 const TOKENIZER: &str = "data.tokenizer";
@@ -358,9 +356,10 @@ fn last_rows(run: &Run, metric: &Metric) -> Option<String> {
     if !is_last_loss || !is_in_order || run.results.is_cut_by_time {
         return None;
     }
-    let size = |(key, _): &&(String, Value)| key == BATCH || key.starts_with(RAMP);
-    let batch: Vec<String> = run.recipe.iter().filter(size).map(|(_, value)| value.to_string()).collect();
-    Some(format!("{} of {}", run.results.get("tokens")?, batch.join(" ")))
+    let start = run.value("batch.ramp_start");
+    let tokens = run.value("batch.ramp_tokens");
+    let increment = run.value("batch.ramp_increment");
+    Some(format!("{} of {:?}", run.results.get("tokens")?, (run.value(BATCH), start, tokens, increment)))
 }
 
 /// As many digits of a digest as `eval.csv` has.
