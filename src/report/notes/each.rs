@@ -7,7 +7,7 @@ use super::super::footing::Footing;
 use super::super::runs::Run;
 use super::{
     BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, cadence, changed_between, measured, name,
-    took_a_state,
+    together, took_a_state,
 };
 use crate::recipe::keys::INIT_FROM;
 use crate::run::RunStatus;
@@ -52,7 +52,7 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
         cadence::cadences(comparison),
         cadence::best_batches(comparison),
         cadence::pauses(comparison),
-        cadence::together(comparison),
+        together::together(comparison),
     ];
     common.into_iter().flatten().for_each(|note| add(&all, &note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {

@@ -3,6 +3,7 @@
 mod cadence;
 mod each;
 mod measured;
+mod together;
 
 pub(super) use each::each;
 
@@ -51,7 +52,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(cadence::best_of_some(comparison));
     notes.extend(cadence::best_batches(comparison));
     notes.extend(cadence::pauses(comparison));
-    notes.extend(cadence::together(comparison));
+    notes.extend(together::together(comparison));
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));
     notes.extend(seconds_of_branches(comparison));
