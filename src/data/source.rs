@@ -59,7 +59,7 @@ fn expand_within(specs: &[String], looked: &mut Looked) -> Result<Vec<Source>, D
             let named = Found::named(Path::new(&spec[..literal(spec)]));
             let planted = |path: &PathBuf| check_planted(path, &named.path).map_err(DataError::read(path));
             paths.iter().try_for_each(planted)?;
-            unfinished::check_matches(spec, &paths)?;
+            unfinished::check_matches(spec, &named.path, &paths)?;
             sources.extend(paths.into_iter().map(|path| Source::File(named.below(path))));
         }
     }

@@ -93,8 +93,42 @@ fn directory(dir: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// The directory of a download that has not ended and has files in `dir`, where these files lie, or below it: one into
-/// `dir`, or into a directory above it. One that another user has put there is no download of a third one's files.
-pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf> + Clone) -> Option<PathBuf> {
+/// `dir`, or into a directory above it some of whose files are there and others missing, of these one in `asked` or
+/// below it, which is the directory in which files are looked for. An empty one is the first that there is.
+pub(super) fn fetch<'f>(
+    dir: &Path,
+    asked: &Path,
+    files: impl IntoIterator<Item = &'f PathBuf> + Clone,
+) -> Option<PathBuf> {
+    let here = Path::new(if dir.is_absolute() { "/" } else { "." });
+    let asked = if asked.as_os_str().is_empty() { here } else { asked };
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    // through a link they lie elsewhere
+    let (below, asked) = (real(dir), real(asked));
+    let asked = Some(asked).filter(|asked| below.starts_with(asked)).unwrap_or(below);
+    unended(dir, files, |above, list| lacks(above, list) && is_missing_in(&asked, above, list))
+}
+
+/// The directory of a download that has not ended and of which files in `dir` or below it are missing.
+pub(super) fn fetch_into(dir: &Path) -> Option<PathBuf> {
+    let real = fs::canonicalize(dir).ok()?;
+    unended(dir, &[], |above, list| is_missing_in(&real, above, list))
+}
+
+/// Whether one of these files in the directory `above` that are in `dir` or below it is missing.
+fn is_missing_in(dir: &Path, above: &Path, list: &[String]) -> bool {
+    let mut paths = list.iter().map(|name| above.join(name));
+    paths.any(|path| path.starts_with(dir) && !path.exists())
+}
+
+/// The directory of a download into `dir` that has not ended, or of one into a directory above it that has files in
+/// `dir` or below it, and of whose files `is_one` holds: it is told of that directory, and what they are called there.
+/// One that another user has put there is no download of a third one's files.
+fn unended<'f>(
+    dir: &Path,
+    files: impl IntoIterator<Item = &'f PathBuf> + Clone,
+    is_one: impl Fn(&Path, &[String]) -> bool,
+) -> Option<PathBuf> {
     let counts = |parts: &PathBuf| {
         another_owner(parts).is_none_or(|stranger| {
             let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
@@ -107,23 +141,24 @@ pub(super) fn fetch<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>
         real.ancestors().skip(1).find_map(|above| {
             let below = real.strip_prefix(above).ok()?;
             let has = |list: &[String]| list.iter().any(|name| Path::new(name).starts_with(below));
-            let lacks = |parts: &PathBuf| lists(parts).any(|list| has(&list) && lacks(above, &list));
-            directory(above, FETCH).filter(counts).filter(lacks)
+            let is_one = |parts: &PathBuf| lists(parts).any(|list| has(&list) && is_one(above, &list));
+            directory(above, FETCH).filter(counts).filter(is_one)
         })
     })
 }
 
-/// The lists of files in the directory of downloads.
+/// The lists of files in the directory of downloads. What cannot be read is passed over.
 fn lists(parts: &Path) -> impl Iterator<Item = Vec<String>> {
     let entries = fs::read_dir(parts).into_iter().flatten().flatten();
     let lists = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.ends_with(FILES)));
-    lists.map(|entry| list(&entry.path()))
+    let text = |entry: DirEntry| regular::read_unlinked(&entry.path(), regular::DOCUMENT).ok();
+    lists.filter_map(text).map(|text| list(&text))
 }
 
-/// A list of files. One that cannot be read is empty: it is written before the first of them gets its name.
-pub(super) fn list(path: &Path) -> Vec<String> {
-    let text = regular::read_unlinked(path, regular::DOCUMENT);
-    text.ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+/// A list of files. What is none, as after a power failure, is empty: it is written before the first of them gets its
+/// name.
+pub(super) fn list(text: &[u8]) -> Vec<String> {
+    serde_json::from_slice(text).unwrap_or_default()
 }
 
 /// Whether some of these files in a directory are there and others missing.
@@ -156,13 +191,14 @@ pub fn check_shard(path: &Path) -> Result<(), Unfinished> {
     }
 }
 
-/// Checks that the files that a pattern matches are all there.
-pub(super) fn check_matches(pattern: &str, paths: &[PathBuf]) -> Result<(), Unfinished> {
+/// Checks that the files are all there that a pattern may match in `asked`, the directory that it begins with, or below
+/// it.
+pub(super) fn check_matches(pattern: &str, asked: &Path, paths: &[PathBuf]) -> Result<(), Unfinished> {
     let mut last = None;
     for path in paths {
         let dir = dir_of(path);
         if last != Some(dir)
-            && let Some(by) = fetch(dir, paths)
+            && let Some(by) = fetch(dir, asked, paths)
         {
             return Err(Unfinished::Fetch { pattern: pattern.to_owned(), by });
         }

@@ -1,16 +1,18 @@
 //! What a number was measured on. Two numbers that were measured on different data say nothing about which run is
 //! better, so they are neither ranked nor averaged nor tested together.
 
+mod rows;
 mod settle;
 
 use super::differences::meant;
 use super::metrics::Metric;
 use super::runs::Run;
-use crate::run::column::{Aggregate, Unit};
+use crate::run::column::Unit;
 use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::evaluations::{self, BITS_PER_BYTE};
 use crate::run::record::{digest_of_set, digest_of_task};
 use crate::run::{RunStatus, dir};
+use rows::{BLOCK_SIZE, evaluated, last_rows, length_of_rows};
 
 /// A fact by what it is.
 type Fact = (&'static str, Option<String>);
@@ -298,10 +300,8 @@ const TRAIN: &str = "data.train";
 const VAL: &str = "data.val";
 const MAIN: &str = "data.val_main";
 const TOKENS: &str = "evaluated tokens";
-const BLOCK_SIZE: &str = "model.block_size";
 /// What decides which tokens of short files are read.
 const ROWS: &str = "tokens of a row";
-const BATCH: &str = "batch.total_tokens";
 /// Of a last loss of training, the rows that it is of.
 const LAST: &str = "the rows of the last batch";
 const TOKENIZER: &str = "data.tokenizer";
@@ -347,21 +347,6 @@ fn machine(run: &Run) -> String {
     format!("{} {threads}", run.facts.processor)
 }
 
-/// Which rows the last loss of a training is of, where they are read in order: all seeds of a recipe end on the same
-/// ones, whose text is no part of the noise between these. By some time, each seed has come to other rows.
-fn last_rows(run: &Run, metric: &Metric) -> Option<String> {
-    let is_last_loss =
-        metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss && metric.aggregate == Aggregate::Last;
-    let is_in_order = run.value("data.shuffle").and_then(|shuffle| shuffle.as_bool()) == Some(false);
-    if !is_last_loss || !is_in_order || run.results.is_cut_by_time {
-        return None;
-    }
-    let start = run.value("batch.ramp_start");
-    let tokens = run.value("batch.ramp_tokens");
-    let increment = run.value("batch.ramp_increment");
-    Some(format!("{} of {:?}", run.results.get("tokens")?, (run.value(BATCH), start, tokens, increment)))
-}
-
 /// As many digits of a digest as `eval.csv` has.
 fn first_digits(digest: &str) -> String {
     let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -373,27 +358,4 @@ fn tokenizer(run: &Run) -> Fact {
     let found = run.value(TOKENIZER).and_then(|word| word.as_str());
     // which runs of the first versions had, without the key
     (TOKENIZER, Some(found.unwrap_or("gpt2").to_owned()))
-}
-
-/// The tokens of an evaluation of the set that a column is of: from the record, or else as many as the recipe asks for
-/// at most. Where the length of a row decides which these are, it stands behind them.
-fn evaluated(run: &Run, column: &str) -> Option<String> {
-    let number = |key: &str| run.value(key)?.as_u64();
-    let batches = || number("eval.batches")?.checked_mul(number(BATCH)?);
-    let rounded = || number("eval.tokens")?.checked_next_multiple_of(number(BLOCK_SIZE)?);
-    let asked = || rounded().or_else(batches);
-    let other = column.strip_prefix(NAMED_SET).and_then(|set| run.facts.eval_others.get(set));
-    let rows = other.copied().or(run.facts.eval_rows);
-    let known = || rows?.checked_mul(number(BLOCK_SIZE)?);
-    let tokens = known().or_else(asked)?;
-    match length_of_rows(run, column) {
-        Some(length) => Some(format!("{tokens}/{length}")),
-        None => Some(tokens.to_string()),
-    }
-}
-
-/// The tokens of a row, where they decide which tokens a loss is of.
-fn length_of_rows(run: &Run, column: &str) -> Option<u64> {
-    let is_by_row = run.facts.by_row.iter().flatten().any(|loss| loss == column);
-    run.value(BLOCK_SIZE).filter(|_| is_by_row)?.as_u64()
 }

@@ -4,6 +4,7 @@ use super::basis::Basis;
 use super::differences::{label, meant, replica_key};
 use super::footing::Footing;
 use super::metrics::Metric;
+use super::numbers::significant;
 use super::runs::Run;
 use super::sooner::is_unknown;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
@@ -301,12 +302,8 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
             ),
         };
     };
-    let figures = format!(
-        "Welch's t = {:.2}, {:.1} degrees of freedom, p = {}",
-        test.t.abs(),
-        test.df,
-        super::numbers::significant(p, 2)
-    );
+    let figures =
+        format!("Welch's t = {:.2}, {:.1} degrees of freedom, p = {}", test.t.abs(), test.df, p_value(p));
     if verdict.is_distinguishable() {
         return format!("{best} is {direction} than {other} in {} by {difference} ({figures})", metric.name);
     }
@@ -328,4 +325,22 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
         "{best} and {other} are not distinguishable in {} ({difference} apart; {figures}): {advice}",
         metric.name
     )
+}
+
+/// A p-value in as few digits, two at least, as show on which side of [`ALPHA`] it is.
+fn p_value(p: f64) -> String {
+    let shown = |digits: usize| significant(p, digits);
+    let is_clear = |shown: &String| p == ALPHA || shown.parse() != Ok(ALPHA);
+    (2..=8).map(shown).find(is_clear).unwrap_or_else(|| shown(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_p_value_near_the_level_shows_its_side() {
+        let found = [0.0504, 0.0496, 0.050_003, 0.04, 1.3e-7, 0.05].map(p_value);
+        assert_eq!(found, ["0.0504", "0.0496", "0.050003", "0.04", "1.3e-7", "0.05"]);
+    }
 }

@@ -22,18 +22,30 @@ const DEVICE: &str = "compute.device";
 /// When and where a process trained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The machine and the device.
+    /// The machine and the device; empty where they are not on record.
     pub place: [String; 2],
     /// Seconds since 1970, from and to.
     pub seconds: [u64; 2],
+    /// Whether all of that is on record: a process that was killed has ended at some time before `seconds` end.
+    pub is_certain: bool,
 }
 
 impl Span {
-    /// That of a session; `None` where its record does not say it.
-    pub(super) fn of(session: &Session) -> Option<Self> {
-        let place = [session.host.clone()?, session.device.clone()?];
-        let seconds = [unix_seconds(&session.started)?, unix_seconds(session.ended.as_ref()?)?];
-        Some(Self { place, seconds })
+    /// Those of the sessions of a run. One without an end has ended when the next one began.
+    pub(super) fn of_each(sessions: &[Session]) -> Vec<Self> {
+        let next = sessions.iter().skip(1).map(Some).chain([None]);
+        let span = |(session, next): (&Session, Option<&Session>)| {
+            let place = session.host.clone().zip(session.device.clone());
+            let started = unix_seconds(&session.started);
+            let ended = session.ended.as_deref().and_then(unix_seconds);
+            let at_most = || next.and_then(|next| unix_seconds(&next.started)).unwrap_or(u64::MAX);
+            Self {
+                is_certain: place.is_some() && started.is_some() && ended.is_some(),
+                place: place.map_or_else(Default::default, |(host, device)| [host, device]),
+                seconds: [started.unwrap_or(0), ended.unwrap_or_else(at_most)],
+            }
+        };
+        sessions.iter().zip(next).map(span).collect()
     }
 }
 

@@ -176,7 +176,7 @@ impl From<RunRecord> for Facts {
             data_changed: record.data_changed,
             created: record.created,
             ended: record.ended,
-            spans: record.sessions.iter().map(Span::of).collect::<Option<_>>().unwrap_or_default(),
+            spans: Span::of_each(&record.sessions),
         }
     }
 }

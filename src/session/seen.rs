@@ -91,7 +91,10 @@ impl Data {
         let train = stretches(&self.train, u64::MAX);
         let mut contents: Vec<String> = train.iter().map(|shard| content_of(shard.info)).collect();
         // the parts of a shard that is cut in two have no token in common
-        if let Some(cut) = train.iter().position(|shard| !shard.is_whole) {
+        let cut = train.iter().position(|shard| !shard.is_whole);
+        // which a further shard of the same contents has, where validation data have it from its beginning
+        let begun = cut.map(|cut| content_of(train[cut].info));
+        if let Some(cut) = cut {
             let is_elsewhere = |at: usize| {
                 // of built-in texts of one seed, one may end before the cut of the other
                 let is_as_long =
@@ -126,6 +129,7 @@ impl Data {
             for (shard, content) in shards.iter().zip(&of_files) {
                 let alone = slice::from_ref(shard);
                 let is_certain = contents.contains(&**content)
+                    || shard.is_first && begun.as_ref() == Some(content)
                     || are_prepared_from_one && is_prepared_from(alone, &|text| whole.contains(text));
                 if is_certain
                     || partly.contains(&**content)

@@ -193,6 +193,58 @@ fn data_of_an_unfinished_download_are_refused_in_the_directories_below_it_too() 
 }
 
 #[test]
+fn a_directory_of_an_unfinished_download_that_is_whole_is_data() {
+    let lab = Lab::new();
+    let text = "some text of which there is more than one piece\n".repeat(40);
+    let names = ["de/train-1.txt", "de/train-2.txt", "en/train-1.txt", "en/train-2.txt"];
+    let (broken, moved) = (lab.write("broken", ""), lab.path("moved"));
+    let files = text.clone();
+    let server = Server::start(move |asked, _| {
+        let is_there = |name: &&str| !moved.exists() || *name != "en/train-2.txt";
+        match names.iter().filter(|name| is_there(name)).find(|name| asked.path.ends_with(**name)) {
+            Some(&"en/train-2.txt") if broken.exists() => Reply::new(404, ""),
+            Some(_) => Reply::part(files.as_bytes(), asked),
+            None => {
+                let there = names.into_iter().filter(is_there);
+                listed(&there.map(|name| entry(name, files.as_bytes())).collect::<Vec<_>>())
+            }
+        }
+    });
+    let fetch = |more: &[&str]| {
+        let all = [&[REPO, "--out", "got", "--jobs", "1", "--retries", "0"], more].concat();
+        ended(fetching(&lab, &server, &all))
+    };
+    let train = |train: &str| {
+        let train = format!("data.train={train}");
+        lab.run(tiny("runs", &[&train, "data.tokenizer=bytes", "data.val=[]"]))
+    };
+    let prepare = |source: &str, out: &str| lab.run(args(source, out, &["--tokenizer", "bytes"]));
+    let by = "got/.fetch` shows: wait for its end";
+    fetch(&[]).expect(2);
+    assert!(lab.path("got/en/train-1.txt").exists() && !lab.path("got/en/train-2.txt").exists());
+    for pattern in ["got/en/*.txt", "got/*/*.txt", "got/**/train-1.txt"] {
+        train(pattern).expect(2).says(&["data.train", by]);
+    }
+    prepare("got", "out").expect(2).says(&[by]);
+    train("got/de/*.txt").expect(0);
+    prepare("got/de", "out").expect(0);
+    // nothing is put among what is to come, even where nothing has yet
+    fs::remove_dir_all(lab.path("got/en")).expect("removed");
+    prepare("got/de", "got/en").expect(2).says(&[by]);
+    assert!(!lab.path("got/en").exists());
+    // a part that has come leaves the rest missing, and says so
+    fetch(&["--shards", "3"])
+        .expect(0)
+        .says(&["files of another download are missing there still", "got/.fetch`"]);
+    train("got/en/*.txt").expect(2).says(&[by]);
+    // what the hub has no longer is not missing any more
+    lab.write("moved", "");
+    fetch(&[]).expect(0).says(&["3 files", "all there before"]);
+    assert!(!lab.path("got/.fetch").exists());
+    train("got/en/*.txt").expect(0);
+}
+
+#[test]
 fn nothing_is_fetched_into_an_unfinished_preparation() {
     let lab = Lab::new();
     let file = shard(&tokens(4000, 1));

@@ -641,40 +641,62 @@ fn an_edited_run_is_told_of_wherever_its_figures_go_and_is_no_further_seed() {
 #[test]
 fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_the_same() {
     let lab = Lab::new();
-    let write = |shuffle: bool, batches: [u64; 2], lengths: [usize; 2]| {
+    let write = |shuffle: bool, batches: [&str; 2], lengths: [usize; 2], speeds: [f64; 2]| {
         for (i, (batch, steps)) in batches.into_iter().zip(lengths).enumerate() {
             for seed in 1..=3u64 {
                 let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
                 let losses = (0..steps).map(|_| 3.0 + i as f64 + 0.01 * seed as f64).collect();
-                let run = Fake { losses, val: Vec::new(), ..fake }.write(&lab.path("runs"));
+                let fake = Fake { losses, val: Vec::new(), tokens_per_s: speeds[i], ..fake };
+                let run = fake.write(&lab.path("runs"));
                 let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
-                let data = format!("[batch]\ntotal_tokens = {batch}\n\n[data]\nshuffle = {shuffle}\n");
-                fs::write(run.join("recipe.toml"), recipe.replace("[data]\n", &data)).expect("a recipe");
+                let data = format!("[batch]\n{batch}\n\n[data]\nshuffle = {shuffle}\n");
+                let recipe = recipe.replace("[data]\n", &data) + "\n[model]\nblock_size = 32\n";
+                fs::write(run.join("recipe.toml"), recipe).expect("a recipe");
             }
         }
-        text(&lab, &["--by", "loss", "--metrics", "loss"])
     };
+    let said = |args: &[&str]| text(&lab, &[&["--by", "loss", "--metrics", "loss"], args].concat());
     let apart = "loss was measured on different data (the rows of the last batch)";
-    for (shuffle, batches, lengths) in
-        [(true, [256, 256], [4, 5]), (true, [256, 512], [4, 4]), (false, [256, 256], [4, 4])]
-    {
-        let said = write(shuffle, batches, lengths);
+    let tested = |args: &[&str]| {
+        let said = said(args);
         assert!(said.contains("Welch's t") && !said.contains(apart), "{said}");
-    }
-    for (batches, lengths) in [([256, 256], [4, 5]), ([256, 512], [4, 4])] {
-        let said = write(false, batches, lengths);
+    };
+    let untested = |args: &[&str]| {
+        let said = said(args);
         assert!(!said.contains("Welch's t") && said.contains(apart), "{said}");
+    };
+    let [one, two] = ["total_tokens = 256", "total_tokens = 512"];
+    // four steps of each of these have read 1024 tokens, the logs say
+    let ramp = "total_tokens = 384\nramp_start = 128\nramp_increment = 128\nramp_tokens = ";
+    let [short, long] = ["256", "10000"].map(|tokens| format!("{ramp}{tokens}"));
+    let silent = format!("{one}\nramp_start = 0\nramp_tokens = 256");
+    let ended = "total_tokens = 384";
+    let like = [1000.0; 2];
+    for (shuffle, batches, lengths) in [
+        (true, [one, one], [4, 5]),
+        (true, [one, two], [4, 4]),
+        (false, [one, one], [4, 4]),
+        // a batch that has grown reads as many
+        (false, [ended, &short], [4, 4]),
+        (false, [one, &silent], [4, 4]),
+    ] {
+        write(shuffle, batches, lengths, like);
+        tested(&[]);
+    }
+    for (batches, lengths) in [([one, one], [4, 5]), ([one, two], [4, 4]), ([ended, &long], [4, 4])] {
+        write(false, batches, lengths, like);
+        untested(&[]);
     }
     // at one point of them, all have read the same
-    write(false, [256, 256], [4, 5]);
-    let said = text(&lab, &["--by", "loss", "--metrics", "loss", "--align", "step"]);
-    assert!(said.contains("Welch's t") && !said.contains(apart), "{said}");
+    write(false, [one, one], [4, 5], like);
+    tested(&["--align", "step"]);
     // one that was stopped later has, too
     let record = lab.path("runs/fake-11/run.json");
     let interrupted = fs::read_to_string(&record).expect("a record").replace("finished", "interrupted");
     fs::write(record, interrupted).expect("a record");
-    let said = text(&lab, &["--by", "loss", "--metrics", "loss", "--align", "step"]);
-    assert!(said.contains("Welch's t") && !said.contains(apart), "{said}");
-    let said = text(&lab, &["--by", "loss", "--metrics", "loss", "--align", "time"]);
-    assert!(!said.contains(apart), "{said}");
+    tested(&["--align", "step"]);
+    tested(&["--align", "time"]);
+    // by one time, the faster ones have come to others
+    write(false, [one, one], [4, 8], [1000.0, 1600.0]);
+    untested(&["--align", "time"]);
 }

@@ -416,44 +416,75 @@ fn seconds_of_runs_that_scored_tasks_for_a_part_only_are_not_put_down_to_recipes
 #[test]
 fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     let lab = Lab::new();
-    let write = |id: &str, seed, host: &str, device: &str, from: u32, to: Option<u32>| {
+    let session = |place: [&str; 2], [from, to]: [Option<u32>; 2]| {
         let at = |second: u32| format!("2026-01-01T00:{:02}:{:02}Z", second / 60, second % 60);
-        let session = json!({
-            "from_step": 0, "settings": {}, "host": host, "device": device, "started": at(from),
-            "ended": to.map(at),
-        });
-        write(&lab, id, seed, json!([session]));
+        let [host, device] = place;
+        let (started, ended) = (at(from.expect("a start")), to.map(at));
+        json!({
+            "from_step": 0, "settings": {}, "host": host, "device": device, "started": started, "ended": ended,
+        })
     };
-    let speeds = || text(&lab, &["--by", "tokens_per_s", "--metrics", "tokens_per_s"]);
-    let note = "fake-1 and fake-2 trained at the same time as others of these on one machine, and fake-3 did not: \
-                speeds and seconds may differ by that as well";
-    write("fake-1", 1, "a", "cpu", 0, Some(60));
-    write("fake-2", 2, "a", "cpu", 0, Some(60));
-    write("fake-3", 3, "a", "cpu", 60, Some(120));
-    assert!(speeds().contains(note), "{}", speeds());
-    assert!(!text(&lab, &[]).contains("at the same time"), "speeds are not judged");
+    let hashed = |id: &str, seed, hash: &str, sessions: &[serde_json::Value]| {
+        let extra = json!({ "sessions": sessions, "hash": hash });
+        Fake { extra, ..Fake::new(id, seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    };
+    let write = |id: &str, seed, place: [&str; 2], from: u32, to: Option<u32>| {
+        hashed(id, seed, id, &[session(place, [Some(from), to])]);
+    };
+    let gone = |id: &str| fs::remove_dir_all(lab.path("runs").join(id)).expect("a run");
+    let of = |metric: &str| text(&lab, &["--by", metric, "--metrics", metric]);
+    let speeds = || of("tokens_per_s");
+    let says = |said: &str, shared: &str, others: &str| {
+        let note = format!(
+            "{shared} trained at the same time as others of these on one machine for most of their time, and {others} \
+             did not: speeds and seconds may differ by that as well"
+        );
+        assert!(said.contains(&note), "{said}");
+    };
+    let a = ["a", "cpu"];
+    write("fake-1", 1, a, 0, Some(60));
+    write("fake-2", 2, a, 0, Some(60));
+    write("fake-3", 3, a, 60, Some(120));
+    for metric in ["tokens_per_s", "mfu", "elapsed_s", "step_ms"] {
+        says(&of(metric), "fake-1 and fake-2", "fake-3");
+    }
+    for metric in ["val_loss", "memory_bytes"] {
+        assert!(!of(metric).contains("at the same time"), "speeds are not judged");
+    }
     // one that is longer than each of the others
-    write("fake-1", 1, "a", "cpu", 0, Some(90));
-    write("fake-2", 2, "a", "cpu", 10, Some(40));
-    write("fake-3", 3, "a", "cpu", 40, Some(70));
-    write("fake-4", 4, "a", "cpu", 90, Some(120));
-    let note = "fake-1, fake-2 and fake-3 trained at the same time as others of these on one machine, and fake-4 did not";
-    assert!(speeds().contains(note), "{}", speeds());
-    fs::remove_dir_all(lab.path("runs/fake-4")).expect("a run");
-    write("fake-1", 1, "a", "cpu", 0, Some(60));
-    write("fake-2", 2, "a", "cpu", 0, Some(60));
+    write("fake-1", 1, a, 0, Some(90));
+    write("fake-2", 2, a, 10, Some(40));
+    write("fake-3", 3, a, 40, Some(70));
+    write("fake-4", 4, a, 90, Some(120));
+    says(&speeds(), "fake-1, fake-2 and fake-3", "fake-4");
+    // one of which a process was killed, who knows when, may have been beside any
+    hashed("fake-4", 4, "fake-4", &[session(a, [Some(90), None]), session(a, [Some(120), Some(130)])]);
+    write("fake-5", 5, a, 95, Some(105));
+    write("fake-6", 6, a, 120, Some(130));
+    write("fake-7", 7, a, 140, Some(150));
+    says(&speeds(), "fake-1, fake-2, fake-3 and fake-6", "fake-7");
+    for id in ["fake-4", "fake-5", "fake-6", "fake-7"] {
+        gone(id);
+    }
+    write("fake-1", 1, a, 0, Some(60));
+    write("fake-2", 2, a, 0, Some(60));
     // all of them, or none: on other machines or devices, one after the other, or who knows when
-    write("fake-3", 3, "a", "cpu", 20, Some(90));
+    write("fake-3", 3, a, 20, Some(90));
     let equal = |said: &str| assert!(!said.contains("at the same time"), "{said}");
     equal(&speeds());
-    for (host, device, from, to) in [
-        ("b", "cpu", 0, Some(60)),
-        ("a", "cuda:1 (NVIDIA H100)", 0, Some(60)),
-        ("a", "cpu", 50, Some(110)),
-        ("a", "cpu", 0, None),
+    for (place, from, to) in [
+        (["b", "cpu"], 0, Some(60)),
+        (["a", "cuda:1 (NVIDIA H100)"], 0, Some(60)),
+        (a, 50, Some(110)),
+        (a, 0, None),
     ] {
-        write("fake-2", 2, host, device, from, to);
-        write("fake-3", 3, "c", "cpu", 0, Some(60));
+        write("fake-2", 2, place, from, to);
+        write("fake-3", 3, ["c", "cpu"], 0, Some(60));
         equal(&speeds());
     }
+    // a copy has the sessions of its run, and the same recipe at the same time has its own
+    hashed("fake-2", 1, "fake-1", &[session(a, [Some(0), Some(60)])]);
+    equal(&speeds());
+    hashed("fake-2", 1, "fake-1", &[session(a, [Some(1), Some(60)])]);
+    says(&speeds(), "fake-1 and fake-2", "fake-3");
 }

@@ -174,6 +174,8 @@ pub(super) fn document(evaluated: &[Evaluated], precision: &str) -> String {
 }
 
 fn model(one: &Evaluated, precision: &str) -> Value {
+    // that nothing is known of it does not make data new to the model
+    let known_seen = |is_seen: bool| is_seen.then_some(true);
     let (mut metrics, mut errors, mut definitions) = (Map::new(), Map::new(), Map::new());
     for (name, value, standard_error) in one.values() {
         if let Some(error) = standard_error {
@@ -210,11 +212,11 @@ fn model(one: &Evaluated, precision: &str) -> Value {
         "definitions": definitions,
         "data": one.loss.as_ref().map(|on| json!({
             "files": on.data, "digest": on.digest, "tokens": on.loss.tokens, "bytes": on.loss.bytes,
-            "seen": on.is_seen,
+            "seen": known_seen(on.is_seen),
         })),
         "sets": one.others.iter().map(|(name, on)| json!({
             "name": name, "files": on.data, "digest": on.digest, "tokens": on.loss.tokens,
-            "seen": on.is_seen,
+            "seen": known_seen(on.is_seen),
         })).collect::<Vec<_>>(),
         "tasks": one.tasks.iter().map(task).collect::<Vec<_>>(),
     })

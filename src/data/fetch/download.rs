@@ -29,16 +29,18 @@ pub(super) struct Folder {
     parts: OpenDir,
     /// Whether this call has made the directory.
     is_new: bool,
+    /// The name of the list of what this call fetches.
+    list: String,
     /// Locked as long as this lives.
     lock: File,
 }
 
 impl Folder {
-    /// Prepares the directory `out`, which is created if missing.
+    /// Prepares the directory `out`, which is created if missing, for what is fetched there.
     ///
     /// # Errors
     /// It cannot be written, or another process fetches into it.
-    pub(super) fn open(out: &Path) -> Result<Self, FetchError> {
+    pub(super) fn open(out: &Path, what: &str) -> Result<Self, FetchError> {
         let is_new = !out.exists();
         let opened = OpenDir::make_all(out).map_err(write(out))?;
         // what is left over is removed at the end, and files that are none of ours may lie behind a link
@@ -50,7 +52,7 @@ impl Folder {
         match lock.try_lock() {
             // a process that has just ended takes its lock away
             Ok(()) if parts.is_named(LOCK, &lock).map_err(write(&path))? && is_named(&opened, &parts) => {
-                Ok(Self { out: opened, parts, is_new, lock })
+                Ok(Self { out: opened, parts, is_new, list: short(what.as_bytes()) + FILES, lock })
             }
             Ok(()) => Err(FetchError::Busy { out: out.into() }),
             Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
@@ -70,38 +72,54 @@ impl Folder {
         Err(write(path)(std::io::Error::other("its directory was moved or replaced meanwhile")))
     }
 
-    /// Lists the files of a download, for those who find some of them.
+    /// Lists the files of a download, for those who find some of them, and tells whether an earlier call had.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn announce(&self, what: &str, wanted: &[Wanted]) -> Result<(), FetchError> {
+    pub(super) fn announce(&self, wanted: &[Wanted]) -> Result<bool, FetchError> {
         let names: Vec<_> = wanted.iter().map(|wanted| wanted.name.display().to_string()).collect();
-        let (name, new) = (short(what.as_bytes()) + FILES, short(what.as_bytes()) + NEW_FILES);
-        let write_list = || -> io::Result<()> {
+        let (name, new) = (&self.list, self.list.replace(FILES, NEW_FILES));
+        let write_list = || -> io::Result<bool> {
+            let is_known = self.parts.join(name).exists();
             let mut file = self.parts.open_file(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
             file.write_all(serde_json::to_string(&names)?.as_bytes())?;
             file.sync_all()?;
-            self.parts.rename(&new, &name)?;
+            self.parts.rename(&new, name)?;
             self.parts.sync()?;
-            self.out.sync()
+            self.out.sync()?;
+            Ok(is_known)
         };
-        write_list().map_err(write(&self.parts.join(&name)))
+        write_list().map_err(write(&self.parts.join(name)))
+    }
+
+    /// Takes the list back.
+    pub(super) fn withdraw(&self) {
+        let _ = self.parts.remove_file(&self.list);
     }
 
     /// Takes away what earlier calls have left of files that are `complete` now, and the lists of downloads of which
-    /// all files are there, or none. If nothing is left then, the directory for parts goes.
-    pub(super) fn close(self, complete: &[Wanted]) {
+    /// all files are there, or none: that of this call, too, if it has brought all that there is by now. If nothing is
+    /// left then, the directory for parts goes. Tells whether files of another download are missing.
+    pub(super) fn close(self, complete: &[Wanted]) -> bool {
         let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
+        // what was moved meanwhile is not judged by what lies at its place
+        let is_in_place = self.out.is_in_place().unwrap_or(false);
+        let is_over = |name: &str| {
+            let list = || self.parts.read(name, regular::DOCUMENT).map(|text| unfinished::list(&text));
+            name == self.list && !complete.is_empty()
+                || is_in_place && list().is_ok_and(|list| !unfinished::lacks(self.out.path(), &list))
+        };
+        let is_left = |name: &str| {
+            ends.iter().any(|end| name.ends_with(end))
+                || name.ends_with(FILES) && is_over(name)
+                || name.ends_with(NEW_FILES)
+        };
+        let mut lacks = false;
         for name in self.parts.names().unwrap_or_default() {
-            let is_left = |name: &str| {
-                let is_over =
-                    || !unfinished::lacks(self.out.path(), &unfinished::list(&self.parts.join(name)));
-                ends.iter().any(|end| name.ends_with(end))
-                    || name.ends_with(FILES) && is_over()
-                    || name.ends_with(NEW_FILES)
-            };
             if name.to_str().is_some_and(is_left) {
                 let _ = self.parts.remove_file(&name);
+            } else {
+                lacks |= name.to_str().is_some_and(|name| name.ends_with(FILES));
             }
         }
         if self.parts.names().is_ok_and(|names| names.len() == 1) {
@@ -115,6 +133,7 @@ impl Folder {
                 let _ = fs::remove_dir(self.out.path());
             }
         }
+        lacks
     }
 
     /// The directory of the complete files.

@@ -179,7 +179,7 @@ pub fn fetch(
             return Err(FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() });
         }
     }
-    let folder = Folder::open(&out)?;
+    let folder = Folder::open(&out, &format!("{} {:?}", request.what, request.shards))?;
     // seen by a preparation that begins now, which looks for the folder of this one
     if let Err(error) = check_preparations(&out, &wanted) {
         folder.close(&[]);
@@ -190,8 +190,16 @@ pub fn fetch(
     let result =
         result.and_then(|()| all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand));
     let is_in_place = folder.check();
-    folder.close(if result.is_ok() { &wanted } else { &[] });
+    let lacks_others = folder.close(if result.is_ok() { &wanted } else { &[] });
     let fetched = result?;
+    if lacks_others {
+        let parts = out.join(PARTS);
+        tell(&format!(
+            "files of another download are missing there still, as `{}` shows: patterns for data there are refused \
+             until that is whole, or until that directory is removed",
+            parts.display()
+        ));
+    }
     is_in_place.map(|()| fetched)
 }
 
@@ -237,8 +245,14 @@ fn all(
         let count = crate::wording::grouped(missing.len() as u64, "file");
         tell(&format!("{count} to fetch into {}", folder.out().display()));
         // those that are there have the contents that they should
-        folder.announce(&format!("{} {:?}", request.what, request.shards), wanted)?;
-        check_preparations(folder.out(), wanted)?;
+        let was_known = folder.announce(wanted)?;
+        if let Err(error) = check_preparations(folder.out(), wanted) {
+            // the preparation would be refused because of it, and neither could end
+            if !was_known {
+                folder.withdraw();
+            }
+            return Err(error);
+        }
     }
     let total = missing.iter().filter_map(|wanted| wanted.size).sum();
     let task = Task::start(progress, &format!("fetching {}", request.what), total);

@@ -218,7 +218,7 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
         return Ok(Prepared::Before(card));
     }
     let place = Workplace::open(&options.out)?;
-    if let Some(by) = unfinished::fetch(&options.out, &[]) {
+    if let Some(by) = unfinished::fetch_into(&options.out) {
         if !place.inside.has(unfinished::STATE) {
             place.undo(&[]);
         }

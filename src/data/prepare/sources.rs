@@ -166,7 +166,8 @@ fn walk(
         paths.push(entry.map_err(DataError::read(dir))?.path());
     }
     paths.sort();
-    if let Some(by) = unfinished::fetch(dir, paths.iter().filter(|path| !regular::is_hidden(path))) {
+    let shown = paths.iter().filter(|path| !regular::is_hidden(path));
+    if let Some(by) = unfinished::fetch(dir, &found.named, shown) {
         let pattern = dir.display().to_string();
         return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
     }

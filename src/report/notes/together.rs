@@ -1,6 +1,7 @@
 //! The note on runs that trained at the same time as others on one machine.
 
 use super::super::axis::Axis;
+use super::super::basis::is_speed;
 use super::super::compare::Comparison;
 use super::super::metrics::Metric;
 use super::super::parts::Span;
@@ -12,50 +13,69 @@ use crate::run::column::Unit;
 pub(super) fn together(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    let is_of_time = |metric: &Metric| matches!(metric.unit, Unit::Rate | Unit::Milliseconds | Unit::Seconds);
+    let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
     if !judged.chain(&comparison.asked).any(is_of_time)
         && comparison.cut.is_none_or(|cut| cut.axis != Axis::Time)
     {
         return None;
     }
-    let shared = seconds_shared(runs);
+    let is_known =
+        |run: &Run| !run.facts.spans.is_empty() && run.facts.spans.iter().all(|span| span.is_certain);
+    let known: Vec<_> = runs.iter().zip(shares(runs)).filter(|(run, _)| is_known(run)).collect();
     // the end of one and the start of the next are rounded to seconds
-    let shares = |(_, [shared, all]): &(&Run, [u64; 2])| 2 * shared > *all;
-    let known = runs.iter().zip(shared).filter(|(run, _)| !run.facts.spans.is_empty());
-    let (shared, others): (Vec<_>, Vec<_>) = known.partition(shares);
-    (!shared.is_empty() && !others.is_empty()).then(|| {
-        format!(
-            "{} trained at the same time as others of these on one machine, and {} did not: speeds and seconds may \
-             differ by that as well",
-            names(runs, shared.into_iter().map(|(run, _)| run)),
-            names(runs, others.into_iter().map(|(run, _)| run))
-        )
-    })
+    let those = |is_one: fn(&Share) -> bool| {
+        let found: Vec<&Run> = known.iter().filter(|(_, share)| is_one(share)).map(|(run, _)| *run).collect();
+        Some(found).filter(|found| !found.is_empty())
+    };
+    let shared = those(|share| share.certain > share.all / 2)?;
+    let others = those(|share| share.possible <= share.all / 2)?;
+    Some(format!(
+        "{} trained at the same time as others of these on one machine for most of their time, and {} did not: speeds \
+         and seconds may differ by that as well",
+        names(runs, shared.into_iter()),
+        names(runs, others.into_iter())
+    ))
 }
 
 /// More sessions than are looked at.
 const MOST_SESSIONS: usize = 10_000;
 
-/// For how many seconds others of these runs trained as well, on the same device, while each did, and for how many it
-/// did. A copy of a run is no other.
-fn seconds_shared(runs: &[Run]) -> Vec<[u64; 2]> {
-    let mut seconds = vec![[0; 2]; runs.len()];
+/// How many seconds of a training others trained as well, on the same device.
+#[derive(Debug, Clone, Copy, Default)]
+struct Share {
+    /// In which others are known to have.
+    certain: u64,
+    /// In which others may have.
+    possible: u64,
+    /// Of the training.
+    all: u64,
+}
+
+/// How much of the time of each run others of these trained as well.
+fn shares(runs: &[Run]) -> Vec<Share> {
+    let mut shares = vec![Share::default(); runs.len()];
     let mut spans: Vec<(usize, &Span)> = Vec::new();
     for (i, run) in runs.iter().enumerate() {
         let is_long = |span: &&Span| span.seconds[0] < span.seconds[1];
         spans.extend(run.facts.spans.iter().filter(is_long).map(|span| (i, span)));
     }
     if spans.len() > MOST_SESSIONS {
-        return seconds;
+        return shares;
     }
     // at each place in the order of time, an end before a begin
     let mut turns: Vec<(&[String; 2], u64, bool, usize)> = Vec::new();
-    for (i, Span { place, seconds: [from, to] }) in &spans {
-        turns.extend([(place, *from, true, *i), (place, *to, false, *i)]);
+    for (i, (_, Span { place, seconds: [from, to], .. })) in spans.iter().enumerate() {
+        turns.extend([(place, *from, true, i), (place, *to, false, i)]);
     }
     turns.sort_unstable();
-    let is_one =
-        |a: usize, b: usize| !runs[a].facts.hash.is_empty() && runs[a].facts.hash == runs[b].facts.hash;
+    // a copy of a run has its sessions
+    let is_one = |a: &(usize, &Span), b: &(usize, &Span)| {
+        let [one, other] = [a, b].map(|(run, _)| &runs[*run].facts.hash);
+        a.0 == b.0 || !one.is_empty() && one == other && a.1 == b.1
+    };
+    let are_several = |active: &[&(usize, &Span)]| {
+        active.first().is_some_and(|first| active.iter().any(|other| !is_one(first, other)))
+    };
     let mut active: Vec<usize> = Vec::new();
     for (turn, next) in turns.iter().zip(turns.iter().skip(1)) {
         let (place, at, begins, i) = *turn;
@@ -66,12 +86,17 @@ fn seconds_shared(runs: &[Run]) -> Vec<[u64; 2]> {
         }
         let length = if place == next.0 { next.1 - at } else { 0 };
         if length > 0 {
-            let is_shared = active.iter().any(|&run| run != active[0] && !is_one(run, active[0]));
-            for &run in &active {
-                seconds[run][0] += if is_shared { length } else { 0 };
-                seconds[run][1] += length;
+            let now: Vec<_> = active.iter().map(|&i| &spans[i]).collect();
+            let known: Vec<_> = now.iter().copied().filter(|(_, span)| span.is_certain).collect();
+            let [certain, possible] =
+                [known, now.clone()].map(|some| if are_several(&some) { length } else { 0 });
+            for (run, _) in now {
+                let share = &mut shares[*run];
+                share.all = share.all.saturating_add(length);
+                share.possible = share.possible.saturating_add(possible);
+                share.certain = share.certain.saturating_add(certain);
             }
         }
     }
-    seconds
+    shares
 }
