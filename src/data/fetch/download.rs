@@ -2,7 +2,7 @@
 
 use super::client::{Client, Fault};
 use super::{FetchError, Wanted};
-use crate::data::unfinished::{self, FILES};
+use crate::data::unfinished::FILES;
 use crate::regular::{self, OFlags, OpenDir};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,9 +13,7 @@ use std::time::Duration;
 /// The directory for what is not complete, which no pattern for data reaches.
 pub(super) use crate::data::unfinished::FETCH as PARTS;
 /// Held by the process that writes there.
-const LOCK: &str = "lock";
-/// How the names of lists of files end while they are written.
-const NEW_FILES: &str = ".files.new";
+pub(super) const LOCK: &str = "lock";
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// No wait is longer, whatever a server asks for.
@@ -25,14 +23,14 @@ const CHUNK: usize = 256 << 10;
 
 /// A directory that this process fetches into.
 pub(super) struct Folder {
-    out: OpenDir,
-    parts: OpenDir,
+    pub(super) out: OpenDir,
+    pub(super) parts: OpenDir,
     /// Whether this call has made the directory.
-    is_new: bool,
+    pub(super) is_new: bool,
     /// The name of the list of what this call fetches.
-    list: String,
+    pub(super) list: String,
     /// Locked as long as this lives.
-    lock: File,
+    pub(super) lock: File,
 }
 
 impl Folder {
@@ -70,70 +68,6 @@ impl Folder {
             return Ok(());
         }
         Err(write(path)(std::io::Error::other("its directory was moved or replaced meanwhile")))
-    }
-
-    /// Lists the files of a download, for those who find some of them, and tells whether an earlier call had.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(super) fn announce(&self, wanted: &[Wanted]) -> Result<bool, FetchError> {
-        let names: Vec<_> = wanted.iter().map(|wanted| wanted.name.display().to_string()).collect();
-        let (name, new) = (&self.list, self.list.replace(FILES, NEW_FILES));
-        let write_list = || -> io::Result<bool> {
-            let is_known = self.parts.join(name).exists();
-            let mut file = self.parts.open_file(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-            file.write_all(serde_json::to_string(&names)?.as_bytes())?;
-            file.sync_all()?;
-            self.parts.rename(&new, name)?;
-            self.parts.sync()?;
-            self.out.sync()?;
-            Ok(is_known)
-        };
-        write_list().map_err(write(&self.parts.join(name)))
-    }
-
-    /// Takes the list back.
-    pub(super) fn withdraw(&self) {
-        let _ = self.parts.remove_file(&self.list);
-    }
-
-    /// Takes away what earlier calls have left of files that are `complete` now, and the lists of downloads of which
-    /// all files are there, or none: that of this call, too, if it has brought all that there is by now. If nothing is
-    /// left then, the directory for parts goes. Tells whether files of another download are missing.
-    pub(super) fn close(self, complete: &[Wanted]) -> bool {
-        let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
-        // what was moved meanwhile is not judged by what lies at its place
-        let is_in_place = self.out.is_in_place().unwrap_or(false);
-        let is_over = |name: &str| {
-            let list = || self.parts.read(name, regular::DOCUMENT).map(|text| unfinished::list(&text));
-            name == self.list && !complete.is_empty()
-                || is_in_place && list().is_ok_and(|list| !unfinished::lacks(self.out.path(), &list))
-        };
-        let is_left = |name: &str| {
-            ends.iter().any(|end| name.ends_with(end))
-                || name.ends_with(FILES) && is_over(name)
-                || name.ends_with(NEW_FILES)
-        };
-        let mut lacks = false;
-        for name in self.parts.names().unwrap_or_default() {
-            if name.to_str().is_some_and(is_left) {
-                let _ = self.parts.remove_file(&name);
-            } else {
-                lacks |= name.to_str().is_some_and(|name| name.ends_with(FILES));
-            }
-        }
-        if self.parts.names().is_ok_and(|names| names.len() == 1) {
-            // what somebody has put in its place meanwhile stays
-            if is_named(&self.out, &self.parts) {
-                let _ = self.parts.remove_file(LOCK);
-                let _ = self.out.remove_emptied(PARTS, self.lock);
-            }
-            if self.is_new && complete.is_empty() {
-                // only if nothing is in it
-                let _ = fs::remove_dir(self.out.path());
-            }
-        }
-        lacks
     }
 
     /// The directory of the complete files.
@@ -382,12 +316,12 @@ fn short(bytes: &[u8]) -> String {
 }
 
 /// How the names of the parts of a file end, whatever its contents are to be.
-fn part_end(name: &Path) -> String {
+pub(super) fn part_end(name: &Path) -> String {
     format!("-{}.part", short(name.as_os_str().as_encoded_bytes()))
 }
 
 /// Whether the directory for parts is still where it was opened: another process takes it away at its end.
-fn is_named(out: &OpenDir, parts: &OpenDir) -> bool {
+pub(super) fn is_named(out: &OpenDir, parts: &OpenDir) -> bool {
     out.inside(PARTS).and_then(|found| found.is(parts)).unwrap_or(false)
 }
 
@@ -399,7 +333,7 @@ fn own(dir: OpenDir) -> Result<OpenDir, FetchError> {
     }
 }
 
-fn write(path: &Path) -> impl Fn(std::io::Error) -> FetchError {
+pub(super) fn write(path: &Path) -> impl Fn(std::io::Error) -> FetchError {
     let path = path.to_path_buf();
     move |error| FetchError::Write { path: path.clone(), error }
 }

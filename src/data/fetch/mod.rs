@@ -8,6 +8,7 @@ mod catalogue;
 mod client;
 mod digest;
 mod download;
+mod ending;
 mod error;
 mod hub;
 
