@@ -38,6 +38,8 @@ pub struct Basis {
     facts: Vec<Fact>,
     /// Of a fraction of a peak rate, that rate in operations per second.
     peak: Option<u64>,
+    /// Of a speed, the threads, where the recipe leaves them to the machine.
+    threads: Option<usize>,
     /// Of a speed, the vector instructions, where the engine says which it uses.
     simd: Option<String>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
@@ -75,7 +77,9 @@ impl Basis {
         // and so is what a run has come to by some time
         let is_timed = run.results.is_cut_by_time;
         if is_speed(metric) || is_timed {
-            basis.facts.push((MACHINE, Some(machine(run))));
+            // that of a device which is none of the processor's has its name in the tables
+            basis.facts.push((MACHINE, Some(run.facts.processor.clone())));
+            basis.threads = Some(run.facts.threads).filter(|_| leaves_threads_to_the_machine(run));
             basis.simd = Some(run.facts.simd.clone()).filter(|simd| !simd.is_empty());
             let is_seconds = metric.unit == Unit::Seconds || is_timed;
             let parts = if is_seconds { &run.parts.of_seconds } else { &run.parts.of_speed };
@@ -339,12 +343,9 @@ fn is_length(metric: &Metric) -> bool {
     metric.unit == Unit::Count && metric.log == dir::TRAIN_CSV
 }
 
-/// On what a run was trained last that its recipe does not say: threads where it leaves them to the machine. A device
-/// that is none of the processor's has its name in the tables.
-fn machine(run: &Run) -> String {
-    let is_automatic = run.value("compute.threads").is_none_or(|threads| threads.as_u64() == Some(0));
-    let threads = if is_automatic { run.facts.threads } else { 0 };
-    format!("{} {threads}", run.facts.processor)
+/// Whether a recipe does not say how many threads there are to be: those that it asks for are a setting.
+fn leaves_threads_to_the_machine(run: &Run) -> bool {
+    run.value("compute.threads").is_none_or(|threads| threads.as_u64() == Some(0))
 }
 
 /// As many digits of a digest as `eval.csv` has.

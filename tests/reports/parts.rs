@@ -132,17 +132,19 @@ fn a_run_that_goes_on_with_other_vector_instructions_is_as_fast_as_neither() {
     assert!(said.contains("simd") && said.contains("avx512"), "{said}");
     let said = text(&lab, &args);
     assert!(said.contains("tokens_per_s was measured on machines that differ"), "{said}");
-    // threads that a recipe asks for are what is compared
-    for (threads, is_apart) in [("0", true), ("1", false)] {
-        for seed in 1..=2u64 {
-            let extra = json!({"threads": seed, "device": "cpu"});
-            let run = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }
+    // threads that a recipe asks for are what is compared, also with those that another one leaves to the machine
+    for (asked, used, is_apart) in
+        [([0, 0], [1, 2], true), ([0, 0], [2, 2], false), ([1, 2], [1, 2], false), ([0, 1], [2, 1], false)]
+    {
+        for (i, (asked, used)) in asked.into_iter().zip(used).enumerate() {
+            let extra = json!({"threads": used, "device": "cpu"});
+            let run = Fake { extra, ..Fake::new(&format!("fake-{}", i + 1), i as u64 + 1, 1e-3, 3.0) }
                 .write(&lab.path("runs"));
             let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
-            let asked = format!("[compute]\nthreads = {}\n", if threads == "0" { 0 } else { seed });
+            let asked = format!("[compute]\nthreads = {asked}\n");
             fs::write(run.join("recipe.toml"), recipe.replace("[compute]\n", &asked)).expect("a recipe");
         }
-        assert_eq!(text(&lab, &args).contains("on machines that differ"), is_apart);
+        assert_eq!(text(&lab, &args).contains("on machines that differ"), is_apart, "{asked:?} {used:?}");
     }
     // a run records what it computes on
     let run = lab.train(&[]);

@@ -13,7 +13,8 @@ impl Basis {
             return bases;
         }
         settle_peaks(&mut bases);
-        settle_simd(&mut bases);
+        settle_machines(&mut bases, |basis| basis.threads.take().map(|threads| threads.to_string()));
+        settle_machines(&mut bases, |basis| basis.simd.take());
         let is_coarse = |basis: &&Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
         let coarse: HashSet<Vec<Fact>> =
             bases.iter().filter(is_coarse).map(|basis| basis.facts.clone()).collect();
@@ -75,21 +76,22 @@ fn settle_peaks(bases: &mut [Basis]) {
     }
 }
 
-/// Makes facts of vector instructions, where those of runs on one processor differ. An engine that does not say
-/// which it uses has those of the machine.
-fn settle_simd(bases: &mut [Basis]) {
+/// Makes facts of what is `found` of machines beside their processors, where those of one processor differ in it. A run
+/// without it is taken for what is usual there: an engine that does not say which vector instructions it uses has those
+/// of the machine.
+fn settle_machines(bases: &mut [Basis], found: impl Fn(&mut Basis) -> Option<String>) {
     let mut known: HashMap<String, HashSet<String>> = HashMap::new();
     let mut said = Vec::new();
     for basis in bases {
-        let simd = basis.simd.take();
+        let found = found(basis);
         let machine = basis.facts.iter_mut().find(|(name, _)| *name == MACHINE);
-        if let (Some(simd), Some((_, Some(machine)))) = (simd, machine) {
-            known.entry(machine.clone()).or_default().insert(simd.clone());
-            said.push((machine, simd));
+        if let (Some(found), Some((_, Some(machine)))) = (found, machine) {
+            known.entry(machine.clone()).or_default().insert(found.clone());
+            said.push((machine, found));
         }
     }
-    for (machine, simd) in said.into_iter().filter(|(machine, _)| known[machine.as_str()].len() > 1) {
+    for (machine, found) in said.into_iter().filter(|(machine, _)| known[machine.as_str()].len() > 1) {
         machine.push(' ');
-        machine.push_str(&simd);
+        machine.push_str(&found);
     }
 }
