@@ -5,6 +5,7 @@ use super::DataError;
 use super::card::CARD;
 use crate::regular::{self, another_owner, is_put_beside};
 use crate::wording::grouped;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirEntry, File};
 use std::path::{Path, PathBuf};
 
@@ -92,59 +93,101 @@ fn directory(dir: &Path, name: &str) -> Option<PathBuf> {
     path.symlink_metadata().is_ok_and(|found| found.is_dir()).then_some(path)
 }
 
-/// The directory of a download that has not ended and has files in `dir`, where these files lie, or below it: one into
-/// `dir`, or into a directory above it some of whose files are there and others missing, of these one in `asked` or
-/// below it, which is the directory in which files are looked for. An empty one is the first that there is.
-pub(super) fn fetch<'f>(
-    dir: &Path,
-    asked: &Path,
-    files: impl IntoIterator<Item = &'f PathBuf> + Clone,
-) -> Option<PathBuf> {
-    let here = Path::new(if dir.is_absolute() { "/" } else { "." });
-    let asked = if asked.as_os_str().is_empty() { here } else { asked };
-    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    // through a link they lie elsewhere
-    let (below, asked) = (real(dir), real(asked));
-    let asked = Some(asked).filter(|asked| below.starts_with(asked)).unwrap_or(below);
-    unended(dir, files, |above, list| lacks(above, list) && is_missing_in(&asked, above, list))
+/// Downloads that have not ended, looked for while the files in a directory and below it are found.
+pub(super) struct Downloads {
+    /// That directory, without links.
+    asked: PathBuf,
+    /// By the directories of downloads, those that have files of unfinished ones, or something below that has.
+    known: HashMap<PathBuf, HashSet<PathBuf>>,
+}
+
+impl Downloads {
+    /// Looks for files in `asked`; an empty one is the first of a path, as is `is_absolute` or is not.
+    pub(super) fn among(asked: &Path, is_absolute: bool) -> Self {
+        let first = Path::new(if is_absolute { "/" } else { "." });
+        let asked = if asked.as_os_str().is_empty() { first } else { asked };
+        Self { asked: fs::canonicalize(asked).unwrap_or_else(|_| asked.to_owned()), known: HashMap::new() }
+    }
+
+    /// The directory of a download that has not ended and has files in `dir`, where these files lie, or below it: one
+    /// into `dir`, or into a directory above it some of whose files are there and others missing, of these one in the
+    /// directory that is asked for. One that another user has put there is no download of a third one's files.
+    pub(super) fn unfinished<'f>(
+        &mut self,
+        dir: &Path,
+        files: impl IntoIterator<Item = &'f PathBuf> + Clone,
+    ) -> Option<PathBuf> {
+        here(dir, files.clone()).or_else(|| {
+            let real = fs::canonicalize(dir).ok()?;
+            above(&real, |out, below| {
+                let parts = directory(out, FETCH).filter(|parts| counts(parts, dir, files.clone()))?;
+                let is_one = match real.starts_with(&self.asked) {
+                    true => {
+                        let of = || directories(&parts, out, &self.asked);
+                        self.known.entry(out.to_owned()).or_insert_with(of).contains(below)
+                    }
+                    // a link has led there
+                    false => directories(&parts, out, &real).contains(below),
+                };
+                is_one.then_some(parts)
+            })
+        })
+    }
 }
 
 /// The directory of a download that has not ended and of which files in `dir` or below it are missing.
 pub(super) fn fetch_into(dir: &Path) -> Option<PathBuf> {
-    let real = fs::canonicalize(dir).ok()?;
-    unended(dir, &[], |above, list| is_missing_in(&real, above, list))
-}
-
-/// Whether one of these files in the directory `above` that are in `dir` or below it is missing.
-fn is_missing_in(dir: &Path, above: &Path, list: &[String]) -> bool {
-    let mut paths = list.iter().map(|name| above.join(name));
-    paths.any(|path| path.starts_with(dir) && !path.exists())
-}
-
-/// The directory of a download into `dir` that has not ended, or of one into a directory above it that has files in
-/// `dir` or below it, and of whose files `is_one` holds: it is told of that directory, and what they are called there.
-/// One that another user has put there is no download of a third one's files.
-fn unended<'f>(
-    dir: &Path,
-    files: impl IntoIterator<Item = &'f PathBuf> + Clone,
-    is_one: impl Fn(&Path, &[String]) -> bool,
-) -> Option<PathBuf> {
-    let counts = |parts: &PathBuf| {
-        another_owner(parts).is_none_or(|stranger| {
-            let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
-            is_theirs(dir) || files.clone().into_iter().any(|file| dir_of(file) == dir && is_theirs(file))
-        })
-    };
-    let here = directory(dir, FETCH).filter(|parts| !is_empty(parts) && counts(parts));
-    here.or_else(|| {
-        let real = fs::canonicalize(dir).ok()?;
-        real.ancestors().skip(1).find_map(|above| {
-            let below = real.strip_prefix(above).ok()?;
-            let has = |list: &[String]| list.iter().any(|name| Path::new(name).starts_with(below));
-            let is_one = |parts: &PathBuf| lists(parts).any(|list| has(&list) && is_one(above, &list));
-            directory(above, FETCH).filter(counts).filter(is_one)
+    here(dir, &[]).or_else(|| {
+        // which need not be there yet
+        let known =
+            dir.ancestors().find_map(|known| Some((fs::canonicalize(dir_or_here(known)).ok()?, known)));
+        let (real, known) = known?;
+        let real = real.join(dir.strip_prefix(known).ok()?);
+        above(&real, |out, _| {
+            let parts = directory(out, FETCH).filter(|parts| counts(parts, dir, &[]))?;
+            let is_one = lists(&parts).any(|list| is_missing_in(&real, out, &list));
+            is_one.then_some(parts)
         })
     })
+}
+
+/// The directory of a download into `dir` that has not ended.
+fn here<'f>(dir: &Path, files: impl IntoIterator<Item = &'f PathBuf> + Clone) -> Option<PathBuf> {
+    directory(dir, FETCH).filter(|parts| !is_empty(parts) && counts(parts, dir, files))
+}
+
+/// Whether a directory of downloads is no other user's, or has files in `dir` of theirs.
+fn counts<'f>(parts: &Path, dir: &Path, files: impl IntoIterator<Item = &'f PathBuf>) -> bool {
+    another_owner(parts).is_none_or(|stranger| {
+        let is_theirs = |path: &Path| another_owner(path) == Some(stranger);
+        is_theirs(dir) || files.into_iter().any(|file| dir_of(file) == dir && is_theirs(file))
+    })
+}
+
+/// What is `found` first in the directories above one, told of each and of the way from there.
+fn above<T>(real: &Path, mut found: impl FnMut(&Path, &Path) -> Option<T>) -> Option<T> {
+    real.ancestors().skip(1).find_map(|above| found(above, real.strip_prefix(above).ok()?))
+}
+
+/// The directories below `out` that have files of unfinished downloads into it, or something below that has. Unfinished
+/// is one of which some files are there and others missing, one of these in `asked` or below it.
+fn directories(parts: &Path, out: &Path, asked: &Path) -> HashSet<PathBuf> {
+    let is_unfinished = |list: &Vec<String>| is_missing_in(asked, out, list) && lacks(out, list);
+    let mut found = HashSet::new();
+    for name in lists(parts).filter(is_unfinished).flatten() {
+        for dir in Path::new(&name).ancestors().skip(1) {
+            if !found.insert(dir.to_owned()) {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Whether one of these files in the directory `out` that are in `dir` or below it is missing.
+fn is_missing_in(dir: &Path, out: &Path, list: &[String]) -> bool {
+    let mut paths = list.iter().map(|name| out.join(name));
+    paths.any(|path| path.starts_with(dir) && !path.exists())
 }
 
 /// The lists of files in the directory of downloads. What cannot be read is passed over.
@@ -194,11 +237,12 @@ pub fn check_shard(path: &Path) -> Result<(), Unfinished> {
 /// Checks that the files are all there that a pattern may match in `asked`, the directory that it begins with, or below
 /// it.
 pub(super) fn check_matches(pattern: &str, asked: &Path, paths: &[PathBuf]) -> Result<(), Unfinished> {
+    let mut downloads = Downloads::among(asked, Path::new(pattern).is_absolute());
     let mut last = None;
     for path in paths {
         let dir = dir_of(path);
         if last != Some(dir)
-            && let Some(by) = fetch(dir, asked, paths)
+            && let Some(by) = downloads.unfinished(dir, paths)
         {
             return Err(Unfinished::Fetch { pattern: pattern.to_owned(), by });
         }
@@ -209,5 +253,9 @@ pub(super) fn check_matches(pattern: &str, asked: &Path, paths: &[PathBuf]) -> R
 
 /// The directory that a file lies in.
 pub(super) fn dir_of(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent().map_or(Path::new("."), dir_or_here)
+}
+
+fn dir_or_here(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
 }

@@ -106,10 +106,11 @@ impl<'a> Fold<'a> {
 
     /// Takes an evaluation that lies at `at` along the axis of a cut.
     pub(super) fn take_around(&mut self, row: &[f64], step: f64, at: f64, cut: f64) {
+        let value = row[self.place];
         if at <= cut {
+            self.evaluations += u64::from(self.is_value(value));
             self.take(row);
         }
-        let value = row[self.place];
         if self.is_value(value) {
             self.around.take(at, (value, step), cut);
         }
@@ -125,7 +126,8 @@ impl<'a> Fold<'a> {
     /// Of how many evaluations it is the best, with the metric's name; `None` for another one.
     pub(super) fn best_of(&self) -> Option<(String, u64)> {
         let is_best = matches!(self.metric.aggregate, Aggregate::Min | Aggregate::Max);
-        (is_best && self.evaluations > 0).then(|| (self.metric.name.clone(), self.evaluations))
+        (is_best && self.evaluations > 0 && self.value.is_some())
+            .then(|| (self.metric.name.clone(), self.evaluations))
     }
 
     /// Whether it has a value that takes the place of the known one: a later or a better one, where `is_own` says that

@@ -128,10 +128,11 @@ pub fn gather(
         let furthest = Cell::new(f64::NEG_INFINITY);
         let rows = Cell::new(0);
         let mut take = |row: &[f64]| {
-            rows.set(rows.get() + 1);
             furthest.set(furthest.get().max(row[step]));
             let at = [row[step], row[tokens], clock.at(row[step])];
             search.take(log, row, at);
+            let is_within = cut.is_none_or(|cut| at[cut.axis.place()] <= cut.at);
+            rows.set(rows.get() + u64::from(is_within));
             match cut {
                 None => each.iter_mut().for_each(|fold| fold.take_of(row, row[step])),
                 Some(cut) => {
@@ -157,7 +158,12 @@ pub fn gather(
         }
         changed.extend(other_log(log, &evaluated.unreadable, bytes));
         match cut {
-            Some(cut) => each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results)),
+            Some(cut) => {
+                each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
+                if log == dir::VAL_CSV {
+                    results.count_best(&each, rows.get());
+                }
+            }
             None if log == dir::EVAL_CSV => {
                 let is_own = |fold: &Fold| {
                     let asked = asked.get(fold.place);
@@ -255,7 +261,8 @@ mod tests {
         }
         let before = ["val_loss", "best_val_loss"].map(|name| (name.to_owned(), 6.0)).to_vec();
         let sides = before.iter().map(|(name, value)| (name.clone(), [*value; 2], 0.0)).collect();
-        let before = Results { values: before, sides, ..Results::default() };
+        let best_of = vec![("best_val_loss".to_owned(), 1)];
+        let before = Results { values: before, sides, best_of, ..Results::default() };
         assert_eq!(results(&run, Some((Axis::Step, 0.0))), before);
     }
 

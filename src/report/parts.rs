@@ -4,14 +4,15 @@
 use super::notes::listed;
 use crate::recipe::keys::{KEYS, Key, OnResume, Slows, find_table};
 use crate::recipe::{rank, spelled};
-use crate::run::RunRecord;
 use crate::run::facts::unix_seconds;
 use crate::run::record::Session;
+use crate::run::{RunRecord, dir};
 use crate::wording::task_name;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::SystemTime;
 
 /// The keys of tasks, of which a session has the names on record.
 const TASKS: &str = "eval.tasks";
@@ -19,11 +20,14 @@ const HELLASWAG: &str = "eval.hellaswag";
 /// The key that does not tell the device, which is on record.
 const DEVICE: &str = "compute.device";
 
+/// Seconds for which a process that was killed may have trained after it had written its last row.
+const AFTER_LAST: u64 = 3600;
+
 /// When and where a process trained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The machine and the device; empty where they are not on record.
-    pub place: [String; 2],
+    /// The machine and the device, as far as they are on record.
+    pub place: Option<[String; 2]>,
     /// Seconds since 1970, from and to.
     pub seconds: [u64; 2],
     /// Whether all of that is on record: a process that was killed has ended at some time before `seconds` end.
@@ -41,11 +45,22 @@ impl Span {
             let at_most = || next.and_then(|next| unix_seconds(&next.started)).unwrap_or(u64::MAX);
             Self {
                 is_certain: place.is_some() && started.is_some() && ended.is_some(),
-                place: place.map_or_else(Default::default, |(host, device)| [host, device]),
+                place: place.map(|(host, device)| [host, device]),
                 seconds: [started.unwrap_or(0), ended.unwrap_or_else(at_most)],
             }
         };
         sessions.iter().zip(next).map(span).collect()
+    }
+
+    /// Bounds the end of the last session of a run that is not trained any more by when its logs were written last.
+    pub(super) fn bound_last(spans: &mut [Self], run: &Path) {
+        let written = |log: &&str| run.join(log).metadata().and_then(|found| found.modified()).ok();
+        let last = [dir::TRAIN_CSV, dir::VAL_CSV, dir::SAMPLES].iter().filter_map(written).max();
+        let last = last.and_then(|last| last.duration_since(SystemTime::UNIX_EPOCH).ok());
+        if let Some((span, last)) = spans.last_mut().zip(last).filter(|(span, _)| span.seconds[1] == u64::MAX)
+        {
+            span.seconds[1] = (last.as_secs() + AFTER_LAST).max(span.seconds[0]);
+        }
     }
 }
 

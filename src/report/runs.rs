@@ -9,7 +9,7 @@ use super::metrics::Metric;
 use super::own::{altered_logs, is_own};
 use super::parts::{Parts, Span};
 use super::scan::last_row;
-use crate::recipe::written;
+use crate::recipe::{BatchConfig, MicroBatch, StepSizes, written};
 use crate::regular;
 use crate::run::checkpoint::FileDigest;
 use crate::run::log::EarlierRow;
@@ -241,7 +241,10 @@ impl Run {
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let parts = record.as_ref().map(|record| Parts::new(record, &recipe)).unwrap_or_default();
-        let facts = record.map(Facts::from).unwrap_or_default();
+        let mut facts = record.map(Facts::from).unwrap_or_default();
+        if !matches!(status, RunStatus::Created | RunStatus::Running) {
+            Span::bound_last(&mut facts.spans, path);
+        }
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
         let at_target = at_target.map(|_| AT_TARGET.to_owned());
         let edited = is_edited.then(|| EDITED.to_owned());
@@ -335,6 +338,24 @@ impl Run {
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&Json> {
         self.recipe.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// How many rows each of its steps takes, as far as its recipe says it.
+    #[must_use]
+    pub fn step_sizes(&self) -> Option<StepSizes> {
+        let number = |key: &str| self.value(key)?.as_u64();
+        let size = |key: &str| number(key)?.try_into().ok();
+        let batch = BatchConfig {
+            total_tokens: size("batch.total_tokens")?,
+            micro_batch: MicroBatch::Auto,
+            world_size: 1,
+            ramp_start: size("batch.ramp_start").unwrap_or(0),
+            ramp_tokens: number("batch.ramp_tokens"),
+            ramp_increment: size("batch.ramp_increment"),
+        };
+        // without which its tokens are those of rows of any length
+        let block_size = size("model.block_size").filter(|size| *size > 0).unwrap_or(1);
+        Some(StepSizes::new(&batch, block_size))
     }
 }
 

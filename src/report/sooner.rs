@@ -19,12 +19,6 @@ pub(super) fn steps_apart(run: &Run) -> impl Iterator<Item = u64> {
     own.into_iter().chain(run.parts.otherwise.iter().filter_map(of_part))
 }
 
-/// Tokens between two evaluations of a run, which a batch of another size makes more or less.
-pub(super) fn tokens_apart(run: &Run) -> impl Iterator<Item = u64> {
-    let tokens = run.value("batch.total_tokens").and_then(Json::as_u64).unwrap_or(1);
-    steps_apart(run).map(move |steps| steps.saturating_mul(tokens))
-}
-
 /// The last evaluation before a target and the way there, by the metric of that way, as means over the runs of a group
 /// that have reached it; `None` for another metric, and where none did.
 pub(super) fn ends(group: &Group, runs: &[Run], way: &Metric) -> Option<[f64; 2]> {

@@ -196,13 +196,13 @@ fn data_of_an_unfinished_download_are_refused_in_the_directories_below_it_too() 
 fn a_directory_of_an_unfinished_download_that_is_whole_is_data() {
     let lab = Lab::new();
     let text = "some text of which there is more than one piece\n".repeat(40);
-    let names = ["de/train-1.txt", "de/train-2.txt", "en/train-1.txt", "en/train-2.txt"];
+    let names = ["de/train-1.txt", "de/train-2.txt", "en/train-1.txt", "en/x/train-2.txt"];
     let (broken, moved) = (lab.write("broken", ""), lab.path("moved"));
     let files = text.clone();
     let server = Server::start(move |asked, _| {
-        let is_there = |name: &&str| !moved.exists() || *name != "en/train-2.txt";
+        let is_there = |name: &&str| !moved.exists() || *name != "en/x/train-2.txt";
         match names.iter().filter(|name| is_there(name)).find(|name| asked.path.ends_with(**name)) {
-            Some(&"en/train-2.txt") if broken.exists() => Reply::new(404, ""),
+            Some(&"en/x/train-2.txt") if broken.exists() => Reply::new(404, ""),
             Some(_) => Reply::part(files.as_bytes(), asked),
             None => {
                 let there = names.into_iter().filter(is_there);
@@ -221,7 +221,7 @@ fn a_directory_of_an_unfinished_download_that_is_whole_is_data() {
     let prepare = |source: &str, out: &str| lab.run(args(source, out, &["--tokenizer", "bytes"]));
     let by = "got/.fetch` shows: wait for its end";
     fetch(&[]).expect(2);
-    assert!(lab.path("got/en/train-1.txt").exists() && !lab.path("got/en/train-2.txt").exists());
+    assert!(lab.path("got/en/train-1.txt").exists() && !lab.path("got/en/x/train-2.txt").exists());
     for pattern in ["got/en/*.txt", "got/*/*.txt", "got/**/train-1.txt"] {
         train(pattern).expect(2).says(&["data.train", by]);
     }
@@ -230,7 +230,9 @@ fn a_directory_of_an_unfinished_download_that_is_whole_is_data() {
     prepare("got/de", "out").expect(0);
     // nothing is put among what is to come, even where nothing has yet
     fs::remove_dir_all(lab.path("got/en")).expect("removed");
-    prepare("got/de", "got/en").expect(2).says(&[by]);
+    for out in ["got/en", "got/en/x", "got"] {
+        prepare("got/de", out).expect(2).says(&[by]);
+    }
     assert!(!lab.path("got/en").exists());
     // a part that has come leaves the rest missing, and says so
     fetch(&["--shards", "3"])
@@ -242,6 +244,53 @@ fn a_directory_of_an_unfinished_download_that_is_whole_is_data() {
     fetch(&[]).expect(0).says(&["3 files", "all there before"]);
     assert!(!lab.path("got/.fetch").exists());
     train("got/en/*.txt").expect(0);
+}
+
+#[test]
+fn what_has_come_of_a_file_shows_that_its_download_has_not_ended() {
+    let lab = Lab::new();
+    let names = ["a-1.bin", "a-2.bin", "b-1.bin"];
+    let file = shard(&tokens(4000, 1));
+    let (broken, moved) = (lab.path("broken"), lab.path("moved"));
+    let (is_broken, is_moved) = (broken.clone(), moved.clone());
+    let server = Server::start(move |asked, _| {
+        let is_there = |name: &&str| !is_moved.exists() || *name != "a-2.bin";
+        match names.iter().filter(|name| is_there(name)).find(|name| asked.path.ends_with(**name)) {
+            Some(&"a-2.bin") if is_broken.exists() => Reply::part(&file, asked).cut(3000),
+            Some(_) => Reply::part(&file, asked),
+            None => {
+                let there = names.into_iter().filter(is_there);
+                listed(&there.map(|name| entry(name, &file)).collect::<Vec<_>>())
+            }
+        }
+    });
+    let fetch =
+        |what: &str| ended(fetching(&lab, &server, &[what, "--out", "got", "--jobs", "1", "--retries", "0"]));
+    let train = |train: &str| lab.run(training(train, "data/val.bin"));
+    let by = "got/.fetch` shows: wait for its end";
+    let cut = || {
+        fs::write(&broken, "").expect("a file");
+        fetch(&format!("{REPO}/a-2.bin")).expect(1);
+        let parts = fs::read_dir(lab.path("got/.fetch")).expect("a directory");
+        let is_part = |name: &std::ffi::OsStr| name.to_string_lossy().ends_with(".part");
+        assert!(parts.flatten().any(|part| is_part(&part.file_name())));
+        fs::remove_file(&broken).expect("removed");
+    };
+    // the end of another download says so, and takes nothing of it
+    cut();
+    fetch(&format!("{REPO}/b-1.bin")).expect(0).says(&["files of another download are missing there still"]);
+    train("got/b-*.bin").expect(2).says(&[by]);
+    fetch(&format!("{REPO}/a-2.bin")).expect(0);
+    assert!(!lab.path("got/.fetch").exists());
+    train("got/*.bin").expect(0);
+    // what the hub has no longer is no part of anything
+    fs::remove_dir_all(lab.path("got")).expect("removed");
+    fs::write(&broken, "").expect("a file");
+    fetch(REPO).expect(1);
+    fs::write(&moved, "").expect("a file");
+    fetch(REPO).expect(0);
+    assert!(!lab.path("got/.fetch").exists());
+    train("got/*.bin").expect(0);
 }
 
 #[test]

@@ -650,7 +650,10 @@ fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_th
                 let run = fake.write(&lab.path("runs"));
                 let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
                 let data = format!("[batch]\n{batch}\n\n[data]\nshuffle = {shuffle}\n");
-                let recipe = recipe.replace("[data]\n", &data) + "\n[model]\nblock_size = 32\n";
+                let mut recipe = recipe.replace("[data]\n", &data);
+                if !batch.contains("block_size") {
+                    recipe += "\n[model]\nblock_size = 32\n";
+                }
                 fs::write(run.join("recipe.toml"), recipe).expect("a recipe");
             }
         }
@@ -683,7 +686,11 @@ fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_th
         write(shuffle, batches, lengths, like);
         tested(&[]);
     }
-    for (batches, lengths) in [([one, one], [4, 5]), ([one, two], [4, 4]), ([ended, &long], [4, 4])] {
+    // rows of another length begin elsewhere in all shards but the first
+    let rows = format!("{one}\n\n[model]\nblock_size = 64");
+    for (batches, lengths) in
+        [([one, one], [4, 5]), ([one, two], [4, 4]), ([ended, &long], [4, 4]), ([one, &rows], [4, 4])]
+    {
         write(false, batches, lengths, like);
         untested(&[]);
     }

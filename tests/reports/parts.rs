@@ -419,7 +419,9 @@ fn seconds_of_runs_that_scored_tasks_for_a_part_only_are_not_put_down_to_recipes
 fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     let lab = Lab::new();
     let session = |place: [&str; 2], [from, to]: [Option<u32>; 2]| {
-        let at = |second: u32| format!("2026-01-01T00:{:02}:{:02}Z", second / 60, second % 60);
+        let at = |second: u32| {
+            format!("2026-01-01T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+        };
         let [host, device] = place;
         let (started, ended) = (at(from.expect("a start")), to.map(at));
         json!({
@@ -465,7 +467,26 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     write("fake-6", 6, a, 120, Some(130));
     write("fake-7", 7, a, 140, Some(150));
     says(&speeds(), "fake-1, fake-2, fake-3 and fake-6", "fake-7");
+    // of one that never went on, its logs say when it had ended
     for id in ["fake-4", "fake-5", "fake-6", "fake-7"] {
+        gone(id);
+    }
+    hashed("fake-4", 4, "fake-4", &[session(a, [Some(90), None])]);
+    let begun = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_767_225_600);
+    for log in ["train.csv", "val.csv"] {
+        let log = fs::File::open(lab.path("runs/fake-4").join(log)).expect("a log");
+        log.set_modified(begun + std::time::Duration::from_secs(100)).expect("a time");
+    }
+    write("fake-5", 5, a, 100, Some(110));
+    write("fake-6", 6, a, 7000, Some(7100));
+    says(&speeds(), "fake-1, fake-2 and fake-3", "fake-6");
+    // one that does not say where it was may have been anywhere
+    let mut nowhere = session(a, [Some(6900), Some(7050)]);
+    nowhere["host"] = json!(null);
+    hashed("fake-7", 7, "fake-7", &[nowhere]);
+    write("fake-8", 8, a, 8000, Some(8100));
+    says(&speeds(), "fake-1, fake-2 and fake-3", "fake-8");
+    for id in ["fake-4", "fake-5", "fake-6", "fake-7", "fake-8"] {
         gone(id);
     }
     write("fake-1", 1, a, 0, Some(60));
@@ -489,4 +510,79 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     equal(&speeds());
     hashed("fake-2", 1, "fake-1", &[session(a, [Some(1), Some(60)])]);
     says(&speeds(), "fake-1 and fake-2", "fake-3");
+}
+
+/// Edits the recipe of a run that was written.
+fn with_recipe(run: &std::path::Path, more: &str) {
+    let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+    fs::write(run.join("recipe.toml"), format!("{recipe}\n{more}")).expect("a recipe");
+}
+
+#[test]
+fn a_batch_that_grows_is_evaluated_more_often_by_its_tokens() {
+    let lab = Lab::new();
+    let growing = "ramp_start = 128\nramp_increment = 128\nramp_tokens = 1024\n";
+    let write = |ramps: [&str; 2]| {
+        for (seed, ramp) in (1..).zip(ramps) {
+            let run = Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0).write(&lab.path("runs"));
+            let batch = "[model]\nblock_size = 32\n\n[eval]\nevery = 2\n\n[batch]\ntotal_tokens = 512\n";
+            with_recipe(&run, &format!("{batch}{ramp}"));
+        }
+        text(&lab, &["--by", "best_val_loss"])
+    };
+    let note = "runs were not evaluated equally often (every 256 to 1,024 and 1,024 tokens): best_val_loss is better";
+    let said = write(["", growing]);
+    assert!(said.contains(note), "{said}");
+    for same in [["", ""], [growing, growing], ["", "ramp_start = 0\nramp_tokens = 1024\n"]] {
+        let said = write(same);
+        assert!(!said.contains("equally often"), "{said}");
+    }
+    // one grows for longer
+    let said = write([growing, &growing.replace("1024", "4096")]);
+    assert!(said.contains("equally often (every 256 to 1,024 tokens)"), "{said}");
+}
+
+#[test]
+fn the_best_of_unequally_many_evaluations_is_said_to_be_one() {
+    let lab = Lab::new();
+    let write = |id: u64, status, val: &[(u64, f64)], more: &str| {
+        let fake = Fake { status, val: val.to_vec(), ..Fake::new(&format!("fake-{id}"), id, 1e-3, 3.0) };
+        with_recipe(&fake.write(&lab.path("runs")), &format!("[eval]\nevery = 2\n{more}"));
+    };
+    let said = |args: &[&str]| text(&lab, &[&["--by", "best_val_loss"], args].concat());
+    let whole = [(0, 10.5), (2, 7.0), (4, 3.5)];
+    let branch = "\n[model.init_from]\nrun = \"trunk\"\nstep = 2\n";
+    write(1, "finished", &whole, "");
+    write(2, "finished", &whole[1..], branch);
+    let note = "best_val_loss is the best of 2 and 3 evaluations (those of a branch are its own): better by chance the \
+                more there are";
+    assert!(said(&[]).contains(note), "{}", said(&[]));
+    assert!(text(&lab, &[]).contains(note), "it is in the usual table");
+    // up to a point, too
+    assert!(said(&["--align", "step", "--at", "2"]).contains("is the best of 1 and 2 evaluations"));
+    // one that has not ended is no part of a test
+    write(2, "interrupted", &whole[..2], "");
+    assert!(!said(&[]).contains("is the best of"), "{}", said(&[]));
+    write(2, "finished", &whole, "");
+    assert!(!said(&[]).contains("is the best of"), "{}", said(&[]));
+}
+
+#[test]
+fn seconds_of_runs_that_read_more_at_an_evaluation_are_not_put_down_to_recipes() {
+    let lab = Lab::new();
+    let note = "seconds include evaluations, checkpoints and samples, and runs differ in the tokens of an evaluation";
+    for (rows, others, is_said) in [([8, 8], [0, 0], false), ([8, 9], [0, 0], true), ([8, 8], [0, 24], true)]
+    {
+        for (i, (rows, others)) in rows.into_iter().zip(others).enumerate() {
+            let plan =
+                json!({"eval_rows": rows, "eval_others": [others], "data": {"val_sets": [{"name": "b"}]}});
+            let fake = Fake::new(&format!("fake-{}", i + 1), i as u64 + 1, 1e-3, 3.0);
+            let run = Fake { extra: json!({ "plan": plan }), ..fake }.write(&lab.path("runs"));
+            with_recipe(&run, "[model]\nblock_size = 32\n");
+        }
+        for args in [&["--by", "elapsed_s"][..], &["--align", "time"], &["--target", "val_loss=4"]] {
+            let said = text(&lab, args);
+            assert_eq!(said.contains(note), is_said, "{args:?}: {said}");
+        }
+    }
 }

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(super) use crate::data::unfinished::FETCH as PARTS;
 /// Held by the process that writes there.
 pub(super) const LOCK: &str = "lock";
+/// How the names end of what has come of a file.
+pub(super) const PART: &str = ".part";
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// No wait is longer, whatever a server asks for.
@@ -317,7 +319,7 @@ fn short(bytes: &[u8]) -> String {
 
 /// How the names of the parts of a file end, whatever its contents are to be.
 pub(super) fn part_end(name: &Path) -> String {
-    format!("-{}.part", short(name.as_os_str().as_encoded_bytes()))
+    format!("-{}{PART}", short(name.as_os_str().as_encoded_bytes()))
 }
 
 /// Whether the directory for parts is still where it was opened: another process takes it away at its end.

@@ -1,11 +1,13 @@
 //! What shows others that a download goes on or has not ended: the list of its files. It goes with the end.
 
-use super::download::{Folder, LOCK, PARTS, is_named, part_end, write};
+use super::download::{Folder, LOCK, PART, PARTS, is_named, part_end, write};
 use super::{FetchError, Wanted};
 use crate::data::unfinished::{self, FILES};
 use crate::regular::{self, OFlags};
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// How the names of lists of files end while they are written.
 const NEW_FILES: &str = ".files.new";
@@ -36,29 +38,41 @@ impl Folder {
         let _ = self.parts.remove_file(&self.list);
     }
 
-    /// Takes away what earlier calls have left of files that are `complete` now, and the lists of downloads of which
-    /// all files are there, or none: that of this call, too, if it has brought all that there is by now. If nothing is
-    /// left then, the directory for parts goes. Tells whether files of another download are missing.
+    /// Takes away the lists of downloads that are over, which have all of their files or have brought nothing. That of
+    /// this call is over if its files are `complete`, and then goes what is left of files that no list has. If nothing
+    /// is left, the directory for parts goes. Tells whether files of another download are missing.
     pub(super) fn close(self, complete: &[Wanted]) -> bool {
-        let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
         // what was moved meanwhile is not judged by what lies at its place
         let is_in_place = self.out.is_in_place().unwrap_or(false);
-        let is_over = |name: &str| {
-            let list = || self.parts.read(name, regular::DOCUMENT).map(|text| unfinished::list(&text));
-            name == self.list && !complete.is_empty()
-                || is_in_place && list().is_ok_and(|list| !unfinished::lacks(self.out.path(), &list))
+        let names = self.parts.names().unwrap_or_default();
+        let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
+        let has_part = |file: &String| {
+            let end = part_end(Path::new(file));
+            names.iter().any(|name| name.ends_with(&end))
         };
-        let is_left = |name: &str| {
-            ends.iter().any(|end| name.ends_with(end))
-                || name.ends_with(FILES) && is_over(name)
-                || name.ends_with(NEW_FILES)
-        };
-        let mut lacks = false;
-        for name in self.parts.names().unwrap_or_default() {
-            if name.to_str().is_some_and(is_left) {
-                let _ = self.parts.remove_file(&name);
-            } else {
-                lacks |= name.to_str().is_some_and(|name| name.ends_with(FILES));
+        let mut unfinished = HashSet::new();
+        for name in names.iter().filter(|name| name.ends_with(FILES)) {
+            let list = self.parts.read(name, regular::DOCUMENT).map(|text| unfinished::list(&text));
+            let is_over = match &list {
+                _ if *name == self.list && !complete.is_empty() => true,
+                Ok(list) => {
+                    is_in_place && !unfinished::lacks(self.out.path(), list) && !list.iter().any(has_part)
+                }
+                // it may be anything
+                Err(_) => false,
+            };
+            match is_over {
+                true => drop(self.parts.remove_file(name)),
+                false => {
+                    unfinished.extend(list.unwrap_or_default().iter().map(|file| part_end(Path::new(file))))
+                }
+            }
+        }
+        let is_of_none = |part: &str| !unfinished.iter().any(|end: &String| part.ends_with(end));
+        for name in &names {
+            let is_left = name.ends_with(PART) && !complete.is_empty() && is_of_none(name);
+            if is_left || name.ends_with(NEW_FILES) {
+                let _ = self.parts.remove_file(name);
             }
         }
         if self.parts.names().is_ok_and(|names| names.len() == 1) {
@@ -72,6 +86,6 @@ impl Folder {
                 let _ = fs::remove_dir(self.out.path());
             }
         }
-        lacks
+        is_in_place && !unfinished.is_empty()
     }
 }

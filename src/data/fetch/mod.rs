@@ -180,7 +180,8 @@ pub fn fetch(
             return Err(FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() });
         }
     }
-    let folder = Folder::open(&out, &format!("{} {:?}", request.what, request.shards))?;
+    // one hub need not have what another has
+    let folder = Folder::open(&out, &format!("{} {} {:?}", settings.endpoint, request.what, request.shards))?;
     // seen by a preparation that begins now, which looks for the folder of this one
     if let Err(error) = check_preparations(&out, &wanted) {
         folder.close(&[]);
@@ -196,8 +197,8 @@ pub fn fetch(
     if lacks_others {
         let parts = out.join(PARTS);
         tell(&format!(
-            "files of another download are missing there still, as `{}` shows: patterns for data there are refused \
-             until that is whole, or until that directory is removed",
+            "files of another download are missing there still, as `{}` shows: until they have come, or that \
+             directory is removed, patterns for data that begin where one is missing are refused",
             parts.display()
         ));
     }
@@ -206,7 +207,7 @@ pub fn fetch(
 
 /// Refuses to put files into a directory into which others are being prepared.
 fn check_preparations(out: &Path, wanted: &[Wanted]) -> Result<(), FetchError> {
-    let directories: BTreeSet<_> = wanted.iter().filter_map(|wanted| wanted.name.parent()).collect();
+    let directories: BTreeSet<_> = wanted.iter().flat_map(|wanted| wanted.name.ancestors().skip(1)).collect();
     match directories.into_iter().find_map(|below| unfinished::preparation(&out.join(below))) {
         Some(by) => Err(FetchError::Preparing { out: out.to_owned(), by }),
         None => Ok(()),

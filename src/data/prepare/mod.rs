@@ -205,6 +205,17 @@ impl Options {
     }
 }
 
+/// Checks that no files of an unfinished download are to come into a directory.
+fn check_downloads(out: &Path) -> Result<(), PrepareError> {
+    match unfinished::fetch_into(out) {
+        Some(by) => {
+            let pattern = out.display().to_string();
+            Err(DataError::from(Unfinished::Fetch { pattern, by }).into())
+        }
+        None => Ok(()),
+    }
+}
+
 /// Prepares a data set, goes on with one that was begun, or finds that it is there already.
 ///
 /// # Errors
@@ -217,13 +228,14 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
         state::clear(&options.out);
         return Ok(Prepared::Before(card));
     }
+    check_downloads(&options.out)?;
     let place = Workplace::open(&options.out)?;
-    if let Some(by) = unfinished::fetch_into(&options.out) {
+    // one that has begun meanwhile finds this preparation, or is found
+    if let Err(error) = check_downloads(&options.out) {
         if !place.inside.has(unfinished::STATE) {
             place.undo(&[]);
         }
-        let pattern = options.out.display().to_string();
-        return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
+        return Err(error);
     }
     let state = match place.state(options.is_spooled())? {
         Some(state) => {

@@ -4,7 +4,7 @@ use super::{PrepareError, parquet, zstd};
 use crate::data::DataError;
 use crate::data::card::{CARD, SourceCard};
 use crate::data::source::{Found, Source, expand};
-use crate::data::unfinished::{self, Unfinished};
+use crate::data::unfinished::{Downloads, Unfinished};
 use crate::regular;
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -128,7 +128,8 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
                 let meta = fs::metadata(path).map_err(DataError::read(path))?;
                 if meta.is_dir() {
                     let before = files.len();
-                    walk(&found, &mut files, &mut HashSet::new())?;
+                    let mut downloads = Downloads::among(&found.named, path.is_absolute());
+                    walk(&found, &mut files, &mut HashSet::new(), &mut downloads)?;
                     if files.len() == before {
                         return Err(PrepareError::NoFile { path: found.path });
                     }
@@ -154,6 +155,7 @@ fn walk(
     found: &Found,
     files: &mut Vec<TextFile>,
     seen: &mut HashSet<(u64, u64)>,
+    downloads: &mut Downloads,
 ) -> Result<(), PrepareError> {
     let dir = &found.path;
     let meta = fs::metadata(dir).map_err(DataError::read(dir))?;
@@ -167,7 +169,7 @@ fn walk(
     }
     paths.sort();
     let shown = paths.iter().filter(|path| !regular::is_hidden(path));
-    if let Some(by) = unfinished::fetch(dir, &found.named, shown) {
+    if let Some(by) = downloads.unfinished(dir, shown) {
         let pattern = dir.display().to_string();
         return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
     }
@@ -187,7 +189,7 @@ fn walk(
             regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
         }
         if meta.is_dir() {
-            walk(&found.below(path), files, seen)?;
+            walk(&found.below(path), files, seen, downloads)?;
         } else if let Some((shape, packing)) = text {
             if !meta.is_file() {
                 return Err(DataError::NotRegular { path }.into());

@@ -2,7 +2,6 @@
 
 use super::super::metrics::Metric;
 use super::super::runs::Run;
-use crate::recipe::{BatchConfig, MicroBatch, StepSizes};
 use crate::run::column::{Aggregate, Unit};
 use crate::run::columns::NAMED_SET;
 use crate::run::dir;
@@ -21,24 +20,10 @@ pub(super) fn last_rows(run: &Run, metric: &Metric) -> Option<String> {
         return None;
     }
     let [tokens, steps] = ["tokens", "steps"].map(|name| run.results.get(name));
-    let last = sizes(run).zip(steps).map(|(sizes, steps)| sizes.tokens((steps as u64).saturating_sub(1)));
-    Some(format!("{} to {}", last.map_or_else(String::new, |last| last.to_string()), tokens?))
-}
-
-/// How many rows each step of a run takes, as far as its recipe says it.
-fn sizes(run: &Run) -> Option<StepSizes> {
-    let number = |key: &str| run.value(key)?.as_u64();
-    let size = |key: &str| number(key)?.try_into().ok();
-    let batch = BatchConfig {
-        total_tokens: size(BATCH)?,
-        micro_batch: MicroBatch::Auto,
-        world_size: 1,
-        ramp_start: size("batch.ramp_start").unwrap_or(0),
-        ramp_tokens: number("batch.ramp_tokens"),
-        ramp_increment: size("batch.ramp_increment"),
-    };
-    let block_size = size(BLOCK_SIZE).filter(|size| *size > 0)?;
-    Some(StepSizes::new(&batch, block_size))
+    let last =
+        run.step_sizes().zip(steps).map(|(sizes, steps)| sizes.tokens((steps as u64).saturating_sub(1)));
+    // rows of another length begin elsewhere in all shards but the first
+    Some(format!("{:?} of {:?} to {}", last, run.value(BLOCK_SIZE), tokens?))
 }
 
 /// The tokens of an evaluation of the set that a column is of: from the record, or else as many as the recipe asks for

@@ -4,13 +4,12 @@ use super::super::compare::Comparison;
 use super::super::groups::Group;
 use super::super::metrics::{Metric, metrics};
 use super::super::runs::Run;
-use super::super::sooner::{ends, is_unknown, steps_apart, tokens_apart};
-use super::{is_of_time, listed, names};
+use super::super::sooner::{ends, is_unknown, steps_apart};
+use super::{is_of_time, listed, names, took_a_state};
 use crate::recipe::keys::{KEYS, Key, find};
 use crate::run::column::Aggregate;
 use crate::run::dir;
 use crate::wording::thousands;
-use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
 pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
@@ -41,32 +40,55 @@ pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// How often runs were evaluated, as a phrase, where that differs.
+/// How often runs were evaluated, as a phrase, where that differs: steps of a batch that grows are of few tokens first.
 fn differing(runs: &[Run]) -> Option<String> {
-    let apart: BTreeSet<u64> = runs.iter().flat_map(tokens_apart).collect();
-    let steps: BTreeSet<u64> = runs.iter().flat_map(steps_apart).collect();
-    let numbers = |numbers: BTreeSet<u64>| listed(numbers.into_iter().map(thousands).collect());
-    match (apart.len(), steps.len()) {
-        (0 | 1, _) => None,
-        (_, 1) => Some(format!("every {} tokens", numbers(apart))),
-        _ => Some(format!("eval.every = {}", numbers(steps))),
+    let cadence = |run: &Run| {
+        let steps: BTreeSet<u64> = steps_apart(run).collect();
+        let sizes = run.step_sizes();
+        let [first, last] = sizes.as_ref().map_or([1; 2], |sizes| [0, u64::MAX].map(|at| sizes.tokens(at)));
+        let apart = |steps: u64| [first, last].map(|tokens| steps.saturating_mul(tokens));
+        let apart: BTreeSet<[u64; 2]> = steps.iter().copied().map(apart).collect();
+        // the stages of one that grows decide as well
+        (!steps.is_empty()).then_some((apart, steps, sizes.filter(|sizes| !sizes.is_constant())))
+    };
+    let cadences: Vec<_> = runs.iter().filter_map(cadence).collect();
+    let (first, _, growing) = cadences.first()?;
+    let is_one = cadences.iter().all(|(apart, _, sizes)| (apart, sizes) == (first, growing));
+    if is_one && first.len() == 1 {
+        return None;
     }
+    let steps: BTreeSet<u64> = cadences.iter().flat_map(|(_, steps, _)| steps).copied().collect();
+    if steps.len() > 1 {
+        return Some(format!("eval.every = {}", listed(steps.into_iter().map(thousands).collect())));
+    }
+    let apart: BTreeSet<[u64; 2]> = cadences.into_iter().flat_map(|(apart, ..)| apart).collect();
+    let shown = |[first, last]: [u64; 2]| match first == last {
+        true => thousands(first),
+        false => format!("{} to {}", thousands(first), thousands(last)),
+    };
+    Some(format!("every {} tokens", listed(apart.into_iter().map(shown).collect())))
+}
+
+/// The metrics of `val.csv` that are the best of evaluations, of those that are judged or shown.
+fn best_values(comparison: &Comparison) -> Vec<&Metric> {
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    // unless others are asked for
+    let shown = metrics().iter().filter(|metric| metric.for_people && comparison.asked.is_empty());
+    let mut best: Vec<&Metric> = Vec::new();
+    for metric in judged.chain(&comparison.asked).chain(shown) {
+        let is_best = matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
+        if is_best && metric.log == dir::VAL_CSV && !best.iter().any(|known| known.name == metric.name) {
+            best.push(metric);
+        }
+    }
+    best
 }
 
 /// Which figures depend on how often a run is evaluated, where that differs.
 pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
     let how = differing(runs)?;
-    let is_best = |metric: &&Metric| matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    // unless others are asked for
-    let shown = metrics().iter().filter(|metric| metric.for_people && comparison.asked.is_empty());
-    let mut best: Vec<String> = Vec::new();
-    for metric in judged.chain(&comparison.asked).chain(shown).filter(|metric| metric.log == dir::VAL_CSV) {
-        if is_best(&metric) && !best.contains(&metric.name) {
-            best.push(metric.name.clone());
-        }
-    }
+    let best: Vec<String> = best_values(comparison).into_iter().map(|metric| metric.name.clone()).collect();
     let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
         || runs.iter().any(|run| !run.results.interpolated().is_empty());
     let mut follows: Vec<String> = Vec::new();
@@ -88,6 +110,19 @@ pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
 /// The key of what changes the speed and the memory of a step, and nothing that it computes.
 const RECOMPUTE: &str = "compute.recompute";
 
+/// Whether evaluations of some runs read more tokens than those of others, over all sets: by more than what is lost
+/// where tokens are taken in whole rows.
+fn reads_differ(runs: &[Run]) -> bool {
+    let read = |run: &Run| {
+        let rows =
+            run.facts.eval_others.values().fold(run.facts.eval_rows?, |all, rows| all.saturating_add(*rows));
+        rows.checked_mul(run.value("model.block_size")?.as_u64()?)
+    };
+    let read: BTreeSet<u64> = runs.iter().filter_map(read).collect();
+    let [fewest, most] = [read.first(), read.last()].map(|tokens| tokens.copied().unwrap_or(0) as f64);
+    fewest < 0.98 * most
+}
+
 /// Which figures depend on settings that no recipe is told apart by, where these differ.
 pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
     let differs = |key: &&Key| {
@@ -98,7 +133,12 @@ pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
     };
     let is_of_time = is_of_time(comparison) || !comparison.targets.is_empty();
     let pauses = KEYS.iter().filter(|key| key.is_between_steps && is_of_time).filter(differs);
-    let pauses: Vec<String> = pauses.map(|key| key.path.to_owned()).collect();
+    let mut pauses: Vec<String> = pauses.map(|key| key.path.to_owned()).collect();
+    // as many as there are, or of several sets
+    let says_how_many = |key: &String| ["eval.tokens", "eval.batches"].contains(&key.as_str());
+    if is_of_time && !pauses.iter().any(says_how_many) && reads_differ(&comparison.runs) {
+        pauses.push("the tokens of an evaluation".to_owned());
+    }
     let differs_in_recompute = find(RECOMPUTE).as_ref().is_some_and(differs);
     let mut parts = Vec::new();
     if !pauses.is_empty() {
@@ -121,8 +161,8 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
     let is_best = |metric: &Metric| metric.log == dir::TRAIN_CSV && metric.aggregate == Aggregate::Min;
     let asked = judged.chain(&comparison.asked).find(|metric| is_best(metric))?;
     let batches = |run: &Run| {
-        let steps = run.results.get("steps").unwrap_or(0.0) as u64;
-        (run.value("batch.total_tokens").and_then(Json::as_u64), steps)
+        let tokens = run.step_sizes().map(|sizes| [0, u64::MAX].map(|at| sizes.tokens(at)));
+        (tokens, run.results.get("steps").unwrap_or(0.0) as u64)
     };
     let is_mixed = runs.iter().any(|run| batches(run) != batches(&runs[0]));
     is_mixed.then(|| {
@@ -158,24 +198,34 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Which best values are those of unequally many evaluations, and not only because the runs made unequally many, of
-/// which another note tells.
+/// Which best values are those of unequally many evaluations, and not only because runs were not evaluated equally often,
+/// of which another note tells.
 pub(super) fn best_of_some(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let is_told = differing(runs).is_some();
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
     let note = |metric: &Metric| {
-        let runs = &comparison.runs;
-        let of: BTreeSet<u64> = runs.iter().filter_map(|run| run.results.best_of(&metric.name)).collect();
         let is_scattered = runs.iter().any(|run| run.results.is_scattered(&metric.name));
+        // one that has not ended has made fewer
+        let counts = |run: &&Run| is_scattered || run.counts(metric);
+        let of = runs.iter().filter(counts).filter_map(|run| run.results.best_of(&metric.name));
+        let of: BTreeSet<u64> = of.collect();
         let numbers = listed(of.iter().map(u64::to_string).collect());
-        (of.len() > 1 && is_scattered).then(|| {
+        let branches = if runs.iter().any(took_a_state) { " (those of a branch are its own)" } else { "" };
+        (of.len() > 1 && (is_scattered || !is_told)).then(|| {
             format!(
-                "{} is the best of {numbers} evaluations: better by chance the more there are",
+                "{} is the best of {numbers} evaluations{branches}: better by chance the more there are",
                 metric.name
             )
         })
     };
-    let mut notes: Vec<String> = judged.chain(&comparison.asked).filter_map(note).collect();
-    notes.dedup();
+    let all = judged.chain(&comparison.asked).chain(best_values(comparison));
+    let mut notes: Vec<String> = Vec::new();
+    for note in all.filter_map(note) {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
     notes
 }
 

@@ -28,7 +28,7 @@ pub(super) fn together(comparison: &Comparison) -> Option<String> {
         Some(found).filter(|found| !found.is_empty())
     };
     let shared = those(|share| share.certain > share.all / 2)?;
-    let others = those(|share| share.possible <= share.all / 2)?;
+    let others = those(|share| share.possible <= share.all / 2 && !share.is_unknown)?;
     Some(format!(
         "{} trained at the same time as others of these on one machine for most of their time, and {} did not: speeds \
          and seconds may differ by that as well",
@@ -37,8 +37,9 @@ pub(super) fn together(comparison: &Comparison) -> Option<String> {
     ))
 }
 
-/// More sessions than are looked at.
+/// More sessions than are looked at, and of those that do not say where they were.
 const MOST_SESSIONS: usize = 10_000;
+const MOST_UNPLACED: usize = 1000;
 
 /// How many seconds of a training others trained as well, on the same device.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,6 +50,8 @@ struct Share {
     possible: u64,
     /// Of the training.
     all: u64,
+    /// Whether one that is on record without its machine trained within that time.
+    is_unknown: bool,
 }
 
 /// How much of the time of each run others of these trained as well.
@@ -63,9 +66,17 @@ fn shares(runs: &[Run]) -> Vec<Share> {
         return shares;
     }
     // at each place in the order of time, an end before a begin
-    let mut turns: Vec<(&[String; 2], u64, bool, usize)> = Vec::new();
+    let mut turns: Vec<(&Option<[String; 2]>, u64, bool, usize)> = Vec::new();
     for (i, (_, Span { place, seconds: [from, to], .. })) in spans.iter().enumerate() {
         turns.extend([(place, *from, true, i), (place, *to, false, i)]);
+    }
+    let unplaced: Vec<_> =
+        spans.iter().filter(|(_, span)| span.place.is_none()).take(MOST_UNPLACED).collect();
+    for (run, Span { seconds: [from, to], .. }) in &spans {
+        let overlaps = |(other, span): &&&(usize, &Span)| {
+            other != run && span.seconds[0] < *to && *from < span.seconds[1]
+        };
+        shares[*run].is_unknown |= unplaced.iter().any(|span| overlaps(&span));
     }
     turns.sort_unstable();
     // a copy of a run has its sessions
