@@ -44,6 +44,7 @@ use crate::session::UsageError;
 use crate::session::model::Options;
 use crate::wording::{tame, tame_line};
 use anyhow::Context;
+use clap::builder::StyledStr;
 use clap::error::ErrorKind::UnknownArgument;
 use clap::error::{ContextKind, ContextValue};
 use exit::Exit;
@@ -99,21 +100,19 @@ pub fn dispatch(cli: Cli) -> Exit {
 /// Prints what a command line led to instead of a command: help and the version on stdout, what is wrong with it on
 /// stderr.
 pub fn say_of_usage(mut answer: clap::Error) -> Exit {
-    // the text repeats arguments
-    let parts: Vec<(ContextKind, String)> = answer
-        .context()
-        .filter_map(|(kind, part)| match part {
-            ContextValue::String(text) => Some((kind, tame_line(text))),
-            _ => None,
-        })
-        .collect();
-    for (kind, tamed) in parts {
-        answer.insert(kind, ContextValue::String(tamed));
-    }
+    tame_arguments(&mut answer);
     if let Some(tip) = key_instead(&answer) {
         answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
-    let text = answer.render().to_string();
+    // what is in colours loses what looks like one where it is made plain
+    let coloured = answer.render().ansi().to_string();
+    let text = coloured.split("\x1b[").enumerate().map(|(i, part)| match part.split_once('m') {
+        Some((colour, rest)) if i > 0 && colour.bytes().all(|byte| byte == b';' || byte.is_ascii_digit()) => {
+            rest
+        }
+        _ => part,
+    });
+    let text: String = text.collect();
     if answer.use_stderr() && tame(&text) != text {
         terminal::say_lines(text.trim_end());
         return Exit::Usage;
@@ -126,6 +125,37 @@ pub fn say_of_usage(mut answer: clap::Error) -> Exit {
             Exit::Failure
         }
         _ => Exit::Finished,
+    }
+}
+
+/// Replaces control characters in the arguments that an answer repeats, also in those of its tips.
+fn tame_arguments(answer: &mut clap::Error) {
+    let parts: Vec<(ContextKind, ContextValue)> =
+        answer.context().map(|(kind, part)| (kind, part.clone())).collect();
+    let texts = parts.iter().filter_map(|(_, part)| match part {
+        ContextValue::String(text) => Some((text.as_str(), tame_line(text))),
+        _ => None,
+    });
+    let wild: Vec<(&str, String)> = texts.filter(|(text, tamed)| text != tamed).collect();
+    // made plain, or colours could not be told from what an argument has
+    let plain = |styled: &StyledStr| {
+        let tamed =
+            wild.iter().fold(styled.ansi().to_string(), |text, (wild, tamed)| text.replace(wild, tamed));
+        StyledStr::from(tame_line(&StyledStr::from(tamed).to_string()))
+    };
+    for (kind, part) in &parts {
+        let tamed = match part {
+            ContextValue::String(text) => ContextValue::String(tame_line(text)),
+            ContextValue::Strings(texts) => {
+                ContextValue::Strings(texts.iter().map(|text| tame_line(text)).collect())
+            }
+            ContextValue::StyledStr(styled) if !wild.is_empty() => ContextValue::StyledStr(plain(styled)),
+            ContextValue::StyledStrs(styled) if !wild.is_empty() => {
+                ContextValue::StyledStrs(styled.iter().map(plain).collect())
+            }
+            other => other.clone(),
+        };
+        answer.insert(*kind, tamed);
     }
 }
 

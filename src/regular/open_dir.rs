@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 pub(super) const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
@@ -28,8 +28,19 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 pub struct OpenDir {
     path: PathBuf,
     handle: File,
-    /// The directories in this one that have to stay the same, by device and number.
-    own: Mutex<BTreeMap<OsString, (u64, u64)>>,
+    /// The directories in this one that have to stay the same.
+    own: Mutex<Own>,
+}
+
+/// Directories by name, with their device and number.
+type Own = BTreeMap<OsString, (u64, u64)>;
+
+/// Takes note of a directory, or checks that it is the one that was noted.
+fn keep(own: &mut Own, name: &OsStr, identity: (u64, u64)) -> io::Result<()> {
+    if *own.entry(name.to_owned()).or_insert(identity) == identity {
+        return Ok(());
+    }
+    Err(io::Error::new(ErrorKind::InvalidInput, "another directory was put in its place"))
 }
 
 impl OpenDir {
@@ -80,40 +91,38 @@ impl OpenDir {
     /// Opens a directory in this one that has to stay the same. Another one that somebody has put in its place since
     /// the first time is refused with [`ErrorKind::InvalidInput`], unless this process has [made](Self::make) it.
     pub fn own(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
-        let name = name.as_ref();
+        let (mut own, name) = (self.owned(), name.as_ref());
         let found = self.inside(name)?;
         let metadata = found.handle.metadata()?;
-        self.keep(name, (metadata.dev(), metadata.ino())).map(|()| found)
+        keep(&mut own, name, (metadata.dev(), metadata.ino())).map(|()| found)
     }
 
     /// Checks what [`own`](Self::own) would, by one look at the name. Nothing by that name is no error.
     pub fn check_own(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
-        let name = name.as_ref();
+        let (mut own, name) = (self.owned(), name.as_ref());
         match self.stat(name) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
             Ok(stat) => match kind(&stat) {
-                FileType::Directory => self.keep(name, (stat.st_dev, stat.st_ino)),
+                FileType::Directory => keep(&mut own, name, (stat.st_dev, stat.st_ino)),
                 FileType::Symlink => Err(refused()),
                 _ => Err(Errno::NOTDIR.into()),
             },
         }
     }
 
-    fn keep(&self, name: &OsStr, identity: (u64, u64)) -> io::Result<()> {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if *own.entry(name.to_owned()).or_insert(identity) == identity {
-            return Ok(());
-        }
-        Err(io::Error::new(ErrorKind::InvalidInput, "another directory was put in its place"))
+    /// What has to stay the same, to be held from a look at the directory on: while one thread makes it, another may
+    /// look.
+    fn owned(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a directory in this one; false if something by that name is there.
     pub fn make(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
-        let name = name.as_ref();
+        let (mut own, name) = (self.owned(), name.as_ref());
         match unix::mkdirat(&self.handle, one(name)?, DIRECTORY_MODE) {
             Ok(()) => {
-                self.own.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                own.remove(name);
                 Ok(true)
             }
             Err(Errno::EXIST) => Ok(false),
@@ -321,4 +330,42 @@ fn one(name: &OsStr) -> io::Result<&OsStr> {
     let is_one = !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && !bytes.contains(&0);
     let none = || io::Error::new(ErrorKind::InvalidInput, "it is not the name of one file");
     is_one.then_some(name).ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_this_process_makes_anew_is_no_other_one_meanwhile() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = OpenDir::open(dir.path()).expect("opened");
+        let (is_over, name) = (std::sync::atomic::AtomicBool::new(false), "checkpoints");
+        std::thread::scope(|scope| {
+            let look = || {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    open.check_own(name)?;
+                }
+                Ok::<(), io::Error>(())
+            };
+            let looks = scope.spawn(look);
+            let others = (0..3000).find_map(|i| {
+                assert!(open.make(name).expect("made"));
+                // the number of one that is gone may come again
+                let kept = dir.path().join(i.to_string());
+                let found = open.own(name).and_then(|_| fs::rename(dir.path().join(name), kept));
+                found.err()
+            });
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(others.is_none(), "{others:?}");
+            looks.join().expect("joined").expect("the same directory");
+        });
+        open.make(name).expect("made");
+        open.own(name).expect("opened");
+        fs::rename(dir.path().join(name), dir.path().join("moved")).expect("moved");
+        fs::create_dir(dir.path().join(name)).expect("made by another one");
+        for found in [open.check_own(name), open.own(name).map(|_| ())] {
+            assert_eq!(found.expect_err("another one").kind(), ErrorKind::InvalidInput);
+        }
+    }
 }

@@ -184,7 +184,7 @@ pub fn gather(
         malformed += evaluated.malformed;
         unreadable.extend(evaluated.unreadable);
     }
-    search.finish(cut, &mut results);
+    search.finish(cut, facts.steps_before() > 0, &mut results);
     Gathered { results, malformed, reached, unreadable, changed }
 }
 

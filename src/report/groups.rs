@@ -10,8 +10,8 @@ use super::sooner::is_unknown;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
 use super::target::Target;
 use crate::recipe::keys::SEED;
-use crate::run::RunStatus;
 use crate::run::column::Better;
+use crate::run::{RunStatus, dir};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -283,6 +283,10 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
             (Some(_), Some(_)) if verdict.is_unknown && metric.target.is_none() => format!(
                 "{seen}, and which is better is not known: the evaluations on both sides of the point of comparison \
                  are not equally far apart, so there is no test"
+            ),
+            (Some(_), Some(_)) if verdict.is_unknown && metric.log == dir::TRAIN_CSV => format!(
+                "{seen}, and which is sooner is not known: a run that others branched off may have reached the target \
+                 before, so there is no test"
             ),
             (Some(_), Some(_)) if verdict.is_unknown => format!(
                 "{seen}, and which is sooner is not known: the evaluations on both sides of the target are too far \

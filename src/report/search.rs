@@ -121,8 +121,9 @@ impl<'a> Search<'a> {
         self.logs.iter().any(|of| of.name == log && !of.columns.is_empty())
     }
 
-    /// Adds what was found up to a cut to the results.
-    pub(super) fn finish(self, cut: Option<Cut>, results: &mut Results) {
+    /// Adds what was found up to a cut to the results. Of a branch, the losses of steps before its own are in no row:
+    /// one of these batches may have been as good.
+    pub(super) fn finish(self, cut: Option<Cut>, is_branch: bool, results: &mut Results) {
         for target in self.targets {
             let within = |crossing: &Crossing| cut.is_none_or(|cut| crossing.at[cut.axis.place()] <= cut.at);
             let is_of_validation = target.best.log == dir::VAL_CSV;
@@ -138,7 +139,7 @@ impl<'a> Search<'a> {
             for (i, way) in Way::ALL.into_iter().enumerate().filter(|(i, _)| crossing.at[*i].is_finite()) {
                 let between = crossing.between.map(|[before, after]| [before[i], after[i]]);
                 results.reached(target.metric(way), crossing.at[i], between);
-                if crossing.is_first {
+                if crossing.is_first || is_branch && target.best.log == dir::TRAIN_CSV {
                     results.reached_by(target.metric(way), crossing.at[i]);
                 }
             }

@@ -106,6 +106,25 @@ fn arguments_are_shown_and_do_nothing() {
     }
     let ended = lab.run(["recipes", "x\nerror: forged"]);
     check(&ended, 2, &["error: unexpected argument 'x\u{fffd}error: forged' found"]);
+    // a name in a directory of runs that a shell finds, on a terminal, where the tips have colours
+    let name = "--\x1b]0;wild\x07\x1b[8m\nerror: forged";
+    for args in
+        [&["compare", name][..], &["list", name], &[name], &["data", "inspect", name], &["data", name]]
+    {
+        for forced in ["1", "0"] {
+            let mut command = lab.command(args);
+            command.env("CLICOLOR_FORCE", forced);
+            let said = support::ended(command).expect(2).stderr.clone();
+            let is_colour = |code: &str| {
+                code.split_once('m')
+                    .is_some_and(|(code, _)| ["0", "1", "4", "31", "32", "33"].contains(&code))
+            };
+            assert!(said.split("\x1b[").skip(1).all(is_colour), "{said:?}");
+            assert!(!said.contains("\x1b]") && !said.contains('\x07'), "{said:?}");
+            assert!(!said.lines().any(|line| line.starts_with("error: forged")), "{said:?}");
+            assert!(said.contains("--\u{fffd}]0;wild\u{fffd}"), "{said:?}");
+        }
+    }
 }
 
 /// A text as TOML and JSON spell it in a string.

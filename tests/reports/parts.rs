@@ -586,3 +586,35 @@ fn seconds_of_runs_that_read_more_at_an_evaluation_are_not_put_down_to_recipes()
         }
     }
 }
+
+#[test]
+fn a_branch_that_seems_to_reach_a_loss_later_may_have_been_there_before_it_began() {
+    let lab = Lab::new();
+    // steps until the loss is as good, of two trunks and of two branches that began after two steps
+    let said = |trunks: [usize; 2], branches: [usize; 2]| {
+        for (i, step) in trunks.into_iter().chain(branches).enumerate() {
+            let is_branch = i >= 2;
+            let losses = (1..=12).map(|at| if at < step { 5.0 } else { 2.0 }).collect();
+            let parent = json!({"parent": {"run": "trunk", "step": 2, "optimizer": true}});
+            let extra = if is_branch { parent } else { json!({}) };
+            let lr = if is_branch { 2e-3 } else { 1e-3 };
+            let fake = Fake::new(&format!("fake-{i}"), i as u64 % 2, lr, 3.0);
+            let run = Fake { losses, extra, val: Vec::new(), ..fake }.write(&lab.path("runs"));
+            if is_branch {
+                with_recipe(&run, "[model.init_from]\nrun = \"trunk\"\nstep = 2\n");
+                let log = run.join("train.csv");
+                let rows = fs::read_to_string(&log).expect("a log");
+                let own: Vec<&str> = rows.lines().take(1).chain(rows.lines().skip(3)).collect();
+                fs::write(&log, own.join("\n") + "\n").expect("a log");
+            }
+        }
+        text(&lab, &["--target", "loss=3"])
+    };
+    let note = "that run may have reached it before, for its rows are not looked at";
+    let unknown =
+        "which is sooner is not known: a run that others branched off may have reached the target before";
+    let later = said([4, 5], [9, 10]);
+    assert!(later.contains(note) && later.contains(unknown) && !later.contains("Welch"), "{later}");
+    let sooner = said([9, 10], [4, 5]);
+    assert!(sooner.contains(note) && sooner.contains("Welch's t") && !sooner.contains(unknown), "{sooner}");
+}

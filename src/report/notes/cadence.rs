@@ -186,7 +186,8 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
         let overlapping = next.filter(|((a, _), (b, _))| is_unknown([a, b], runs, metric));
         let pairs: Vec<String> =
             overlapping.map(|((a, _), (b, _))| format!("({} and {})", a.label, b.label)).collect();
-        if !pairs.is_empty() {
+        // of one log with a row for each step, the note on branches tells
+        if !pairs.is_empty() && metric.log != dir::TRAIN_CSV {
             notes.push(format!(
                 "{}: evaluations are further apart than the ways of {}, so which is sooner is not known from them; a \
                  lower eval.every tells",
@@ -198,8 +199,8 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Which best values are those of unequally many evaluations, and not only because runs were not evaluated equally often,
-/// of which another note tells.
+/// Which best values are those of unequally many evaluations, and not only because runs were not evaluated equally
+/// often, of which another note tells.
 pub(super) fn best_of_some(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let is_told = differing(runs).is_some();

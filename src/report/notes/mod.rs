@@ -233,7 +233,7 @@ fn targets(comparison: &Comparison) -> Vec<String> {
     if !comparison.targets.is_empty() && branched().next().is_some() {
         notes.push(format!(
             "{}: branched off another run, whose steps and tokens count on the way to a target and whose seconds do \
-             not",
+             not; that run may have reached it before, for its rows are not looked at",
             names(runs, branched())
         ));
     }
