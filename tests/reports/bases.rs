@@ -253,8 +253,12 @@ fn the_best_checkpoints_of_two_runs_are_compared_though_one_is_the_last() {
         }
     }
     let args = ["--by", "perplexity", "--metrics", "perplexity"];
-    assert_eq!(json(&lab, &args)["tests"].as_array().map(Vec::len), Some(1));
-    assert!(!text(&lab, &args).contains("measured at"));
+    // the best of one is that one
+    let of_one = ["--by", "best_perplexity", "--metrics", "best_perplexity"];
+    for args in [args, of_one] {
+        assert_eq!(json(&lab, &args)["tests"].as_array().map(Vec::len), Some(1));
+        assert!(!text(&lab, &args).contains("measured at"));
+    }
     // a run that trains still has no part in it
     let open = Fake { status: "interrupted", ..Fake::new("fake-21", 1, 9e-3, 3.0) }.write(&lab.path("runs"));
     fs::copy(lab.path("runs/fake-01/eval.csv"), open.join("eval.csv")).expect("copied");
@@ -266,7 +270,9 @@ fn the_best_checkpoints_of_two_runs_are_compared_though_one_is_the_last() {
         format!("{ASKED},perplexity\n4,512,now,fp32,x.bin,64,val_loss=aa:64,4.1\n"),
     )
     .expect("a log");
-    assert!(text(&lab, &args).contains("measured at different steps"));
+    for args in [args, of_one] {
+        assert!(text(&lab, &args).contains("measured at different steps"), "{}", text(&lab, &args));
+    }
 }
 
 /// The columns of `eval.csv`.

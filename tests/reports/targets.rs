@@ -433,3 +433,35 @@ fn where_values_at_a_cut_lie_between_unequal_evaluations_there_is_no_test() {
     assert!(!compared(&[(0, 10.0), (4, 4.2)]));
     assert!(compared(&[(0, 3.5), (4, 3.0)]));
 }
+
+#[test]
+fn ways_on_different_data_are_not_held_against_each_other_in_notes() {
+    let lab = Lab::new();
+    for (i, (val, losses)) in [
+        ("a", [9.0, 8.0, 5.0, 3.0]),
+        ("b", [9.0, 8.0, 5.1, 3.0]),
+        ("a", [9.0, 8.0, 5.2, 3.0]),
+        ("b", [9.0, 8.0, 5.3, 3.0]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for seed in 1..=2u64 {
+            let val_losses = (0..).zip(losses.map(|loss| loss - 0.01 * seed as f64)).collect();
+            let extra = json!({"digests": {"val": val.repeat(64)}});
+            let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
+            Fake { val: val_losses, extra, ..fake }.write(&lab.path("runs"));
+        }
+    }
+    let said = lab.run(["compare", "runs", "--target", "val_loss=4,val_loss=6.5"]).expect(0).stdout.clone();
+    for target in ["4", "6.5"] {
+        let note = format!("tokens_to_val_loss={target}: evaluations are further apart than the ways of ");
+        let pairs = said.lines().find_map(|line| line.strip_prefix(&*note)).expect("a note");
+        for pair in ["1e-3 and 3e-3", "2e-3 and 4e-3"] {
+            let [one, other] = pair.split_once(" and ").map(|(one, other)| [one, other]).expect("a pair");
+            let is_pair = |words: &str| words.contains(one) && words.contains(other);
+            assert_eq!(pairs.split('(').filter(|words| is_pair(words)).count(), 1, "{pair}: {pairs}");
+        }
+        assert_eq!(pairs.matches('(').count(), 2, "{pairs}");
+    }
+}

@@ -178,14 +178,18 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
 pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
-    for (metric, _) in &comparison.judged {
-        let mut groups: Vec<(&Group, [f64; 2])> =
-            comparison.groups.iter().filter_map(|group| Some((group, ends(group, runs, metric)?))).collect();
-        groups.sort_by(|(_, [_, a]), (_, [_, b])| a.total_cmp(b));
-        let next = groups.iter().zip(groups.iter().skip(1));
-        let overlapping = next.filter(|((a, _), (b, _))| is_unknown([a, b], runs, metric));
+    for (metric, footing) in &comparison.judged {
+        let mut groups: Vec<(Option<usize>, &Group, [f64; 2])> = Vec::new();
+        for group in &comparison.groups {
+            let set = footing.of_group(group, runs, metric);
+            groups.extend(ends(group, runs, metric).map(|ends| (set, group, ends)));
+        }
+        groups.sort_by(|(set, _, [_, a]), (other, _, [_, b])| set.cmp(other).then(a.total_cmp(b)));
+        let next = groups.iter().map(|(set, group, _)| (set, group));
+        let next = next.clone().zip(next.skip(1)).filter(|((set, _), (other, _))| set == other);
+        let overlapping = next.filter(|((_, a), (_, b))| is_unknown([a, b], runs, metric));
         let pairs: Vec<String> =
-            overlapping.map(|((a, _), (b, _))| format!("({} and {})", a.label, b.label)).collect();
+            overlapping.map(|((_, a), (_, b))| format!("({} and {})", a.label, b.label)).collect();
         // of one log with a row for each step, the note on branches tells
         if !pairs.is_empty() && metric.log != dir::TRAIN_CSV {
             notes.push(format!(
