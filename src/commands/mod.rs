@@ -149,7 +149,6 @@ fn tame_arguments(answer: &mut clap::Error) {
             ContextValue::Strings(texts) => {
                 ContextValue::Strings(texts.iter().map(|text| tame_line(text)).collect())
             }
-            ContextValue::StyledStr(styled) if !wild.is_empty() => ContextValue::StyledStr(plain(styled)),
             ContextValue::StyledStrs(styled) if !wild.is_empty() => {
                 ContextValue::StyledStrs(styled.iter().map(plain).collect())
             }

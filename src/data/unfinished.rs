@@ -15,6 +15,8 @@ pub(super) const PREPARE: &str = ".prepare";
 pub(super) const STATE: &str = "state.json";
 /// The directory of files that are not fetched yet, beside those that are.
 pub(super) const FETCH: &str = ".fetch";
+/// How the names end there of what has come of a file.
+pub(super) const PART: &str = ".part";
 /// How the names in [`FETCH`] end of lists of the files of a download, as an array of JSON.
 pub(super) const FILES: &str = ".files";
 
@@ -169,10 +171,13 @@ fn above<T>(real: &Path, mut found: impl FnMut(&Path, &Path) -> Option<T>) -> Op
     real.ancestors().skip(1).find_map(|above| found(above, real.strip_prefix(above).ok()?))
 }
 
-/// The directories below `out` that have files of unfinished downloads into it, or something below that has. Unfinished
-/// is one of which some files are there and others missing, one of these in `asked` or below it.
+/// The directories below `out` that have files of unfinished downloads into it, or something below that has. One of the
+/// files that are missing is in `asked` or below it.
 fn directories(parts: &Path, out: &Path, asked: &Path) -> HashSet<PathBuf> {
-    let is_unfinished = |list: &Vec<String>| is_missing_in(asked, out, list) && lacks(out, list);
+    let entries = fs::read_dir(parts).into_iter().flatten().flatten();
+    let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    let begun = part_ends(names.iter().filter_map(|name| name.to_str()));
+    let is_unfinished = |list: &Vec<String>| is_missing_in(asked, out, list) && is_begun(out, list, &begun);
     let mut found = HashSet::new();
     for name in lists(parts).filter(is_unfinished).flatten() {
         for dir in Path::new(&name).ancestors().skip(1) {
@@ -204,10 +209,34 @@ pub(super) fn list(text: &[u8]) -> Vec<String> {
     serde_json::from_slice(text).unwrap_or_default()
 }
 
-/// Whether some of these files in a directory are there and others missing.
-pub(super) fn lacks(dir: &Path, list: &[String]) -> bool {
-    let is_there = |name: &String| dir.join(name).exists();
-    list.iter().any(is_there) && !list.iter().all(is_there)
+/// How the names of the parts of a file end, whatever its contents are to be.
+pub(super) fn part_end(name: &Path) -> String {
+    format!("-{}{PART}", short(name.as_os_str().as_encoded_bytes()))
+}
+
+/// Hexadecimal digits that stand for a name.
+pub(super) fn short(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex()[..32].to_owned()
+}
+
+/// The ends of those of these names that are parts of files.
+pub(super) fn part_ends<'n>(names: impl Iterator<Item = &'n str>) -> HashSet<&'n str> {
+    let parts = names.filter(|name| name.ends_with(PART));
+    parts.filter_map(|name| Some(&name[name.rfind('-')?..])).collect()
+}
+
+/// The files of a download into `out` that are missing.
+pub(super) fn missing<'l>(out: &Path, list: &'l [String]) -> impl Iterator<Item = &'l String> {
+    list.iter().filter(move |name| !out.join(name).exists())
+}
+
+/// Whether files of a download are missing of which others have come, whole or in part: of one that is missing there is
+/// a part with one of these ends.
+pub(super) fn is_begun(out: &Path, list: &[String], parts: &HashSet<&str>) -> bool {
+    let is_there = |name: &String| out.join(name).exists();
+    let has_part = |name: &String| parts.contains(&*part_end(Path::new(name)));
+    missing(out, list).next().is_some()
+        && (list.iter().any(is_there) || !parts.is_empty() && missing(out, list).any(has_part))
 }
 
 /// Whether nothing is in a directory, or only what a file server keeps there of files that were deleted while they were

@@ -118,8 +118,8 @@ impl<'a> Fold<'a> {
 
     /// The step of the last value of an evaluation, with the metric's name, where it is before the end of a run of so
     /// many steps: the best of a single one that somebody asked for is the last one, too. NaN is no step.
-    pub(super) fn earlier(&self, steps: f64) -> Option<(String, u64)> {
-        let is_only = self.metric.log == dir::EVAL_CSV && self.best_of().is_some() && self.evaluations == 1;
+    pub(super) fn earlier(&self, log: &str, steps: f64) -> Option<(String, u64)> {
+        let is_only = log == dir::EVAL_CSV && self.best_of().is_some() && self.evaluations == 1;
         let is_earlier = (self.metric.aggregate == Aggregate::Last || is_only) && self.step < steps;
         is_earlier.then(|| (self.metric.name.clone(), self.step as u64))
     }

@@ -176,7 +176,7 @@ pub fn gather(
             None => results.count_best(&each, rows.get()),
         }
         if let Some(steps) = results.get("steps") {
-            results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(steps)));
+            results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(log, steps)));
         }
         let asked = |fold: &Fold| Some((fold.metric.name.clone(), asked.get(fold.place)?.clone()));
         results.asked.extend(each.iter().filter_map(asked));

@@ -139,9 +139,9 @@ pub(super) fn sort_by_mean(
 }
 
 /// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
-/// possible finished, trained as its recipe says from beginning to end and under the name that it was made with, and of
-/// those the one of which most is known that this comparison shows, then the first by its path. So the choice does not
-/// depend on how good a run is.
+/// possible finished, with a record whose id is that of its hash, trained as its recipe says from beginning to end and
+/// under the name that it was made with, and of those the one of which most is known that this comparison shows, then
+/// the first by its path. So the choice does not depend on how good a run is, nor on what somebody calls a copy of it.
 fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     let mut by_seed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for &i in group {
@@ -158,10 +158,15 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     for mut same in by_seed.into_values().chain(by_hash.into_values()) {
         let is_in_parts = |i: usize| !runs[i].parts.otherwise.is_empty();
         let is_finished = |i: usize| runs[i].status == RunStatus::Finished;
+        let is_renamed = |i: usize| {
+            let hash = runs[i].facts.hash.get(..8).unwrap_or_default();
+            !hash.is_empty() && !runs[i].facts.id.ends_with(hash)
+        };
         same.sort_by_key(|&i| {
             let run = &runs[i];
             let known = Reverse(run.results.known());
-            (!run.complete, !is_finished(i), is_in_parts(i), run.id != run.facts.id, known, &run.path)
+            let name = run.id != run.facts.id;
+            (!run.complete, !is_finished(i), is_renamed(i), is_in_parts(i), name, known, &run.path)
         });
         copies.extend(same.iter().skip(1).map(|&copy| (copy, same[0])));
     }

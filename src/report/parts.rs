@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The keys of tasks, of which a session has the names on record.
 const TASKS: &str = "eval.tasks";
@@ -57,9 +57,12 @@ impl Span {
         let written = |log: &&str| run.join(log).metadata().and_then(|found| found.modified()).ok();
         let last = [dir::TRAIN_CSV, dir::VAL_CSV, dir::SAMPLES].iter().filter_map(written).max();
         let last = last.and_then(|last| last.duration_since(SystemTime::UNIX_EPOCH).ok());
-        if let Some((span, last)) = spans.last_mut().zip(last).filter(|(span, _)| span.seconds[1] == u64::MAX)
-        {
-            span.seconds[1] = (last.as_secs() + AFTER_LAST).max(span.seconds[0]);
+        // one that began later has written none
+        let is_of = |(span, last): &(&mut Self, Duration)| {
+            span.seconds[1] == u64::MAX && last.as_secs() >= span.seconds[0]
+        };
+        if let Some((span, last)) = spans.last_mut().zip(last).filter(is_of) {
+            span.seconds[1] = last.as_secs().saturating_add(AFTER_LAST);
         }
     }
 }

@@ -105,6 +105,10 @@ pub struct Parent {
     pub step: u64,
     /// Whether the whole state was taken, so that the new run went on at that step, or the weights alone.
     pub optimizer: bool,
+    /// Whether the steps of that state were not all that it was trained for: that run, or one before it, had begun with
+    /// weights that were trained before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub with_weights: bool,
 }
 
 impl Parent {
@@ -254,6 +258,13 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Whether it began with weights that were trained before, or with the state of a run that had.
+    #[must_use]
+    pub fn began_with_weights(&self) -> bool {
+        let of_state = |parent: &Parent| parent.with_weights || !parent.optimizer;
+        self.digests.contains_key("init_from") && self.parent.as_ref().is_none_or(of_state)
+    }
+
     /// A record of a run that is made now, on this machine, by this build.
     pub fn new(id: &str, name: &str, hash: &str) -> Self {
         Self {

@@ -64,7 +64,7 @@ impl Begun {
 
     /// What a person should know of a run that goes on although the other one has a newer checkpoint by now.
     pub(super) fn line(&self) -> Option<String> {
-        let Parent { run, step, optimizer } = self.from.as_ref()?;
+        let Parent { run, step, optimizer, .. } = self.from.as_ref()?;
         let ((trunk, _), _) = self.named.place();
         let (newest, _) = checkpoint::list(&trunk).ok()?.pop()?;
         let began = if *optimizer { "branched off" } else { "began with the weights of" };

@@ -17,7 +17,7 @@ use crate::recipe::{Branch, InitFrom, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader, TrainedOn};
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::record::Parent;
-use crate::run::{dir, import};
+use crate::run::{RunRecord, dir, import};
 use crate::weights::checkpoint_name;
 use anyhow::Context;
 use serde_json::json;
@@ -169,7 +169,7 @@ impl Start {
     /// What people should know about it before the first step, one sentence each.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let begins = self.parent().map(|Parent { run, step, optimizer }| match optimizer {
+        let begins = self.parent().map(|Parent { run, step, optimizer, .. }| match optimizer {
             true => {
                 format!("branches off {run} at step {step}, with its optimizer and its position in the data")
             }
@@ -252,7 +252,7 @@ impl Named {
     }
 
     fn parent(&self, optimizer: bool) -> anyhow::Result<Parent> {
-        Ok(Parent { run: run_id(&self.run)?, step: self.step()?, optimizer })
+        Ok(Parent { run: run_id(&self.run)?, step: self.step()?, optimizer, with_weights: false })
     }
 }
 
@@ -311,7 +311,10 @@ fn place(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyho
 }
 
 fn parent(branch: &Branch, state: &CheckpointState) -> anyhow::Result<Parent> {
-    Ok(Parent { run: run_id(&branch.run)?, step: state.step, optimizer: branch.optimizer })
+    // of a run without a record nothing is known
+    let record = RunRecord::read(&branch.run).ok().flatten();
+    let with_weights = branch.optimizer && record.is_some_and(|record| record.began_with_weights());
+    Ok(Parent { run: run_id(&branch.run)?, step: state.step, optimizer: branch.optimizer, with_weights })
 }
 
 fn run_id(run: &Path) -> anyhow::Result<String> {

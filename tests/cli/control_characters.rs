@@ -106,6 +106,11 @@ fn arguments_are_shown_and_do_nothing() {
     }
     let ended = lab.run(["recipes", "x\nerror: forged"]);
     check(&ended, 2, &["error: unexpected argument 'x\u{fffd}error: forged' found"]);
+    // one that is all of a colour's code leaves the others whole
+    let mut command = lab.command(["recipes", "\x1b"]);
+    command.env("CLICOLOR_FORCE", "1");
+    let said = support::ended(command).expect(2).stderr.clone();
+    assert!(said.contains("Usage:") && !said.contains("\u{fffd}["), "{said:?}");
     // a name in a directory of runs that a shell finds, on a terminal, where the tips have colours
     let name = "--\x1b]0;wild\x07\x1b[8m\nerror: forged";
     for args in

@@ -364,3 +364,32 @@ fn what_is_hidden_is_no_data_unless_it_is_named() {
     std::os::unix::fs::symlink("nowhere", lab.path("text/b.txt")).expect("a link");
     lab.run(args("text", "gone", &[])).expect(2).says(&["`text/b.txt` does not exist"]);
 }
+
+/// Another revision of a file has another list and another part, and the same name.
+#[test]
+fn a_part_of_a_file_that_is_there_keeps_no_download_unfinished() {
+    let lab = Lab::new();
+    let [first, second] = [1, 2].map(|seed| shard(&tokens(4000, seed)));
+    let server = Server::start(move |asked, _| {
+        let is_second = asked.path.contains("v2");
+        let file = if is_second { &second } else { &first };
+        match asked.path.starts_with("/api") {
+            true => listed(&["de/0.bin", "de/1.bin"].map(|name| entry(name, file))),
+            false if is_second => Reply::part(file, asked),
+            false if asked.path.ends_with("de/1.bin") => Reply::part(file, asked).cut(3000),
+            false => Reply::part(file, asked),
+        }
+    });
+    let fetch =
+        |what: &str| ended(fetching(&lab, &server, &[what, "--out", "got", "--jobs", "1", "--retries", "0"]));
+    let train = || lab.run(training("got/de/*.bin", "data/val.bin"));
+    // one that is whole, and a part of the next
+    fetch(&format!("{REPO}/de/0.bin")).expect(0);
+    train().expect(0);
+    fetch(&format!("{REPO}/de/1.bin")).expect(1);
+    assert!(!lab.path("got/de/1.bin").exists());
+    train().expect(2).says(&["got/.fetch` shows: wait for its end"]);
+    fetch(&format!("{REPO}@v2/de/1.bin")).expect(0);
+    assert!(!lab.path("got/.fetch").exists());
+    train().expect(0);
+}

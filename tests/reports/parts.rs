@@ -571,14 +571,19 @@ fn the_best_of_unequally_many_evaluations_is_said_to_be_one() {
 fn seconds_of_runs_that_read_more_at_an_evaluation_are_not_put_down_to_recipes() {
     let lab = Lab::new();
     let note = "seconds include evaluations, checkpoints and samples, and runs differ in the tokens of an evaluation";
-    for (rows, others, is_said) in [([8, 8], [0, 0], false), ([8, 9], [0, 0], true), ([8, 8], [0, 24], true)]
-    {
+    for (rows, others, every, is_said) in [
+        ([8, 8], [0, 0], 2, false),
+        ([8, 9], [0, 0], 2, true),
+        ([8, 8], [0, 24], 2, true),
+        // of none
+        ([8, 9], [0, 0], 0, false),
+    ] {
         for (i, (rows, others)) in rows.into_iter().zip(others).enumerate() {
             let plan =
                 json!({"eval_rows": rows, "eval_others": [others], "data": {"val_sets": [{"name": "b"}]}});
             let fake = Fake::new(&format!("fake-{}", i + 1), i as u64 + 1, 1e-3, 3.0);
             let run = Fake { extra: json!({ "plan": plan }), ..fake }.write(&lab.path("runs"));
-            with_recipe(&run, "[model]\nblock_size = 32\n");
+            with_recipe(&run, &format!("[model]\nblock_size = 32\n\n[eval]\nevery = {every}\n"));
         }
         for args in [&["--by", "elapsed_s"][..], &["--align", "time"], &["--target", "val_loss=4"]] {
             let said = text(&lab, args);
@@ -617,4 +622,48 @@ fn a_branch_that_seems_to_reach_a_loss_later_may_have_been_there_before_it_began
     assert!(later.contains(note) && later.contains(unknown) && !later.contains("Welch"), "{later}");
     let sooner = said([9, 10], [4, 5]);
     assert!(sooner.contains(note) && sooner.contains("Welch's t") && !sooner.contains(unknown), "{sooner}");
+}
+
+#[test]
+fn a_branch_of_a_run_that_began_with_weights_began_with_them() {
+    let lab = Lab::new();
+    let from = lab.train_in("others", &["schedule.max_steps=4"]);
+    let weights = from.join("checkpoints/step-00000004");
+    // which is what is left of them elsewhere
+    let plain = lab.path("plain");
+    fs::create_dir(&plain).expect("a directory");
+    for name in ["model.safetensors", "config.json"] {
+        fs::copy(weights.join(name), plain.join(name)).expect("copied");
+    }
+    lab.train(&["seed=1"]);
+    let branch = |trunk: &std::path::Path, name: &str| {
+        let from = format!("model.init_from={{run=\"{}\",step=6}}", trunk.display());
+        lab.train(&[&format!("name=\"{name}\""), &from])
+    };
+    let trunk =
+        lab.train_in("trunks", &["model.init_from=\"plain\"", "checkpoint.every=6", "checkpoint.keep=0"]);
+    let first = branch(&trunk, "first");
+    assert_eq!(support::record(&first)["parent"]["with_weights"], true);
+    let note = "began with weights that were trained before, and the steps, tokens and seconds of that count nowhere";
+    let said = text(&lab, &[]);
+    assert!(said.contains(note), "{said}");
+    fs::remove_dir_all(&first).expect("removed");
+    // one of a run that began with none
+    let trunk = lab.train_in("trunks", &["checkpoint.every=6", "checkpoint.keep=0"]);
+    let second = branch(&trunk, "second");
+    assert_eq!(support::record(&second)["parent"]["with_weights"], json!(null));
+    let said = text(&lab, &[]);
+    assert!(!said.contains(note) && said.contains("branched off another run"), "{said}");
+}
+
+#[test]
+fn a_copy_whose_id_is_not_that_of_its_hash_does_not_count_in_the_place_of_its_run() {
+    let lab = Lab::new();
+    for (id, last) in [("fake-52e1bd34", 3.0), ("fake-00000000", 9.0)] {
+        let extra = json!({"hash": "52e1bd34".repeat(8)});
+        Fake { extra, ..Fake::new(id, 1, 1e-3, last) }.write(&lab.path("runs"));
+    }
+    let said = text(&lab, &[]);
+    let note = "fake-00000000 has the recipe and the seed of fake-52e1bd34: that is no further seed";
+    assert!(said.contains(note), "{said}");
 }

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Fault};
 use super::{FetchError, Wanted};
-use crate::data::unfinished::FILES;
+use crate::data::unfinished::{FILES, part_end, short};
 use crate::regular::{self, OFlags, OpenDir};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,8 +14,6 @@ use std::time::Duration;
 pub(super) use crate::data::unfinished::FETCH as PARTS;
 /// Held by the process that writes there.
 pub(super) const LOCK: &str = "lock";
-/// How the names end of what has come of a file.
-pub(super) const PART: &str = ".part";
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// No wait is longer, whatever a server asks for.
@@ -311,15 +309,6 @@ pub(super) fn persist<T>(
         let usual = FIRST_WAIT * 2u32.saturating_pow((failures - 1).min(16));
         std::thread::sleep(wait.unwrap_or(usual).min(LONGEST_WAIT));
     }
-}
-
-fn short(bytes: &[u8]) -> String {
-    blake3::hash(bytes).to_hex()[..32].to_owned()
-}
-
-/// How the names of the parts of a file end, whatever its contents are to be.
-pub(super) fn part_end(name: &Path) -> String {
-    format!("-{}{PART}", short(name.as_os_str().as_encoded_bytes()))
 }
 
 /// Whether the directory for parts is still where it was opened: another process takes it away at its end.

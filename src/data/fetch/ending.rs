@@ -1,8 +1,8 @@
 //! What shows others that a download goes on or has not ended: the list of its files. It goes with the end.
 
-use super::download::{Folder, LOCK, PART, PARTS, is_named, part_end, write};
+use super::download::{Folder, LOCK, PARTS, is_named, write};
 use super::{FetchError, Wanted};
-use crate::data::unfinished::{self, FILES};
+use crate::data::unfinished::{self, FILES, PART, part_end};
 use crate::regular::{self, OFlags};
 use std::collections::HashSet;
 use std::fs;
@@ -46,31 +46,28 @@ impl Folder {
         let is_in_place = self.out.is_in_place().unwrap_or(false);
         let names = self.parts.names().unwrap_or_default();
         let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
-        let has_part = |file: &String| {
-            let end = part_end(Path::new(file));
-            names.iter().any(|name| name.ends_with(&end))
-        };
-        let mut unfinished = HashSet::new();
+        let begun = unfinished::part_ends(names.iter().copied());
+        // the ends of parts that are wanted still; of a list that cannot be read, they are not known
+        let (mut wanted, mut is_known, mut lacks) = (HashSet::new(), true, false);
         for name in names.iter().filter(|name| name.ends_with(FILES)) {
             let list = self.parts.read(name, regular::DOCUMENT).map(|text| unfinished::list(&text));
             let is_over = match &list {
                 _ if *name == self.list && !complete.is_empty() => true,
-                Ok(list) => {
-                    is_in_place && !unfinished::lacks(self.out.path(), list) && !list.iter().any(has_part)
-                }
-                // it may be anything
+                Ok(list) => is_in_place && !unfinished::is_begun(self.out.path(), list, &begun),
                 Err(_) => false,
             };
-            match is_over {
-                true => drop(self.parts.remove_file(name)),
-                false => {
-                    unfinished.extend(list.unwrap_or_default().iter().map(|file| part_end(Path::new(file))))
-                }
+            if is_over {
+                let _ = self.parts.remove_file(name);
+                continue;
             }
+            lacks = true;
+            is_known &= is_in_place && list.is_ok();
+            let list = list.unwrap_or_default();
+            wanted.extend(unfinished::missing(self.out.path(), &list).map(|file| part_end(Path::new(file))));
         }
-        let is_of_none = |part: &str| !unfinished.iter().any(|end: &String| part.ends_with(end));
+        let is_wanted = |part: &str| !is_known || wanted.iter().any(|end: &String| part.ends_with(end));
         for name in &names {
-            let is_left = name.ends_with(PART) && !complete.is_empty() && is_of_none(name);
+            let is_left = name.ends_with(PART) && !complete.is_empty() && !is_wanted(name);
             if is_left || name.ends_with(NEW_FILES) {
                 let _ = self.parts.remove_file(name);
             }
@@ -86,6 +83,6 @@ impl Folder {
                 let _ = fs::remove_dir(self.out.path());
             }
         }
-        is_in_place && !unfinished.is_empty()
+        is_in_place && lacks
     }
 }

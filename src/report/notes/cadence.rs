@@ -118,7 +118,8 @@ fn reads_differ(runs: &[Run]) -> bool {
             run.facts.eval_others.values().fold(run.facts.eval_rows?, |all, rows| all.saturating_add(*rows));
         rows.checked_mul(run.value("model.block_size")?.as_u64()?)
     };
-    let read: BTreeSet<u64> = runs.iter().filter_map(read).collect();
+    let is_evaluated = |run: &&Run| steps_apart(run).any(|steps| steps > 0);
+    let read: BTreeSet<u64> = runs.iter().filter(is_evaluated).filter_map(read).collect();
     let [fewest, most] = [read.first(), read.last()].map(|tokens| tokens.copied().unwrap_or(0) as f64);
     fewest < 0.98 * most
 }
@@ -179,10 +180,10 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
     for (metric, footing) in &comparison.judged {
-        let mut groups: Vec<(Option<usize>, &Group, [f64; 2])> = Vec::new();
+        let mut groups: Vec<(usize, &Group, [f64; 2])> = Vec::new();
         for group in &comparison.groups {
             let set = footing.of_group(group, runs, metric);
-            groups.extend(ends(group, runs, metric).map(|ends| (set, group, ends)));
+            groups.extend(set.zip(ends(group, runs, metric)).map(|(set, ends)| (set, group, ends)));
         }
         groups.sort_by(|(set, _, [_, a]), (other, _, [_, b])| set.cmp(other).then(a.total_cmp(b)));
         let next = groups.iter().map(|(set, group, _)| (set, group));
@@ -215,7 +216,10 @@ pub(super) fn best_of_some(comparison: &Comparison) -> Vec<String> {
         let counts = |run: &&Run| is_scattered || run.counts(metric);
         let of = runs.iter().filter(counts).filter_map(|run| run.results.best_of(&metric.name));
         let of: BTreeSet<u64> = of.collect();
-        let numbers = listed(of.iter().map(u64::to_string).collect());
+        let numbers = match (of.first(), of.last()) {
+            (Some(fewest), Some(most)) if of.len() > 2 => format!("{fewest} to {most}"),
+            _ => listed(of.iter().map(u64::to_string).collect()),
+        };
         let branches = if runs.iter().any(took_a_state) { " (those of a branch are its own)" } else { "" };
         (of.len() > 1 && (is_scattered || !is_told)).then(|| {
             format!(

@@ -6,10 +6,9 @@ use super::super::compare::Comparison;
 use super::super::footing::Footing;
 use super::super::runs::Run;
 use super::{
-    BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, cadence, changed_between, measured, name,
-    together, took_a_state,
+    BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, began_with_weights, cadence, changed_between,
+    measured, name, together, took_a_state,
 };
-use crate::recipe::keys::INIT_FROM;
 use crate::run::RunStatus;
 use crate::run::record::TrainedBefore;
 use crate::wording::{count, thousands};
@@ -73,7 +72,7 @@ fn of_run(comparison: &Comparison, run: &Run) -> Vec<String> {
         add(true, &format!("{} {}", metric.name, measured::BESIDE));
     }
     add(facts.trained_before == Some(TrainedBefore::OtherData), measured::PERHAPS_SEEN);
-    add(run.value(INIT_FROM).is_some() && !took_a_state(run), BEGAN_WITH_WEIGHTS);
+    add(began_with_weights(run), BEGAN_WITH_WEIGHTS);
     add(took_a_state(run), BRANCHED_OFF);
     add(measured::is_above_peak(run), measured::ABOVE_PEAK);
     let skipped = run.results.get("skipped_steps").filter(|skipped| *skipped > 0.0);

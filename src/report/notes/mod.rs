@@ -148,7 +148,7 @@ fn one_trunk(comparison: &Comparison) -> Vec<String> {
 /// Which runs began with weights that somebody has trained before, where not all did with the same.
 fn with_weights(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
-    let with = || runs.iter().filter(|run| run.value(INIT_FROM).is_some() && !took_a_state(run));
+    let with = || runs.iter().filter(|run| began_with_weights(run));
     // one path may have had several contents
     let began_with = |run: &Run| (run.value(INIT_FROM).cloned(), digest(run, INIT_FROM).cloned());
     let is_mixed = runs.iter().any(|run| began_with(run) != began_with(&runs[0]));
@@ -211,7 +211,8 @@ fn targets(comparison: &Comparison) -> Vec<String> {
                         format!(" in val.csv; eval.csv has it at step {step}, perhaps on other data")
                     });
                     let best = target.best.unit.shown(best);
-                    format!("{} (best {best}{})", name(runs, run), elsewhere.unwrap_or_default())
+                    let own = if took_a_state(run) { " since it branched off" } else { "" };
+                    format!("{} (best {best}{own}{})", name(runs, run), elsewhere.unwrap_or_default())
                 }
                 None => format!("{} (without {})", name(runs, run), target.column),
             };
@@ -238,6 +239,14 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Whether a run began with weights that somebody has trained before, or goes on from one that did.
+fn began_with_weights(run: &Run) -> bool {
+    match took_a_state(run) {
+        true => run.facts.parent.as_ref().is_some_and(|parent| parent.with_weights),
+        false => run.value(INIT_FROM).is_some(),
+    }
 }
 
 /// Whether a run goes on from the whole state of another one.
