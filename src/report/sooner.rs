@@ -10,7 +10,7 @@ use super::runs::Run;
 use serde_json::Value as Json;
 
 /// The key that says how often runs are evaluated.
-const EVERY: &str = "eval.every";
+pub(super) const EVERY: &str = "eval.every";
 
 /// Steps between two evaluations of a run: by its recipe, and of parts that were trained under another value.
 pub(super) fn steps_apart(run: &Run) -> impl Iterator<Item = u64> {

@@ -5,6 +5,7 @@
 //! module knows strings, numbers and flat buffers; it knows nothing of recipes, engines' insides or terminals.
 
 mod appended;
+pub mod before;
 pub mod checkpoint;
 pub mod column;
 pub mod columns;

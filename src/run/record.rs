@@ -4,6 +4,7 @@
 //! update it. [`status`](super::status()) therefore also asks whether a live process holds the lock; readers should
 //! rely on it.
 
+pub use super::before::{Parent, TrainedBefore};
 use super::digest::FileDigest;
 use super::error::Context;
 use super::log::EarlierRow;
@@ -94,39 +95,6 @@ pub struct Session {
     pub threads: Option<usize>,
     /// Recipes that its process had turned to before: what they have left counts towards the memory.
     pub recipes_before: u64,
-}
-
-/// The run that another one began from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parent {
-    /// The name of its directory.
-    pub run: String,
-    /// The step of its checkpoint.
-    pub step: u64,
-    /// Whether the whole state was taken, so that the new run went on at that step, or the weights alone.
-    pub optimizer: bool,
-    /// Whether the steps of that state were not all that it was trained for: that run, or one before it, had begun with
-    /// weights that were trained before.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub with_weights: bool,
-}
-
-impl Parent {
-    /// The steps that it has taken of a run which began from it: none where that took its weights alone.
-    #[must_use]
-    pub fn steps(&self) -> u64 {
-        if self.optimizer { self.step } else { 0 }
-    }
-}
-
-/// What the weights that a run began with had been trained on, where those were other data than its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrainedBefore {
-    /// Its validation data.
-    ValidationData,
-    /// Data that may hold its validation data or not.
-    OtherData,
 }
 
 /// The checkpoint of the best evaluation.

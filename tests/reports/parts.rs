@@ -533,6 +533,11 @@ fn a_batch_that_grows_is_evaluated_more_often_by_its_tokens() {
     let note = "runs were not evaluated equally often (every 256 to 1,024 and 1,024 tokens): best_val_loss is better";
     let said = write(["", growing]);
     assert!(said.contains(note), "{said}");
+    let seconds = text(&lab, &["--by", "elapsed_s"]);
+    assert!(
+        seconds.contains("samples, and runs differ in the tokens between evaluations, so equal"),
+        "{seconds}"
+    );
     for same in [["", ""], [growing, growing], ["", "ramp_start = 0\nramp_tokens = 1024\n"]] {
         let said = write(same);
         assert!(!said.contains("equally often"), "{said}");

@@ -4,7 +4,7 @@ use super::super::compare::Comparison;
 use super::super::groups::Group;
 use super::super::metrics::{Metric, metrics};
 use super::super::runs::Run;
-use super::super::sooner::{ends, is_unknown, steps_apart};
+use super::super::sooner::{EVERY, ends, is_unknown, steps_apart};
 use super::{is_of_time, listed, names, took_a_state};
 use crate::recipe::keys::{KEYS, Key, find};
 use crate::run::column::Aggregate;
@@ -110,6 +110,10 @@ pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
 /// The key of what changes the speed and the memory of a step, and nothing that it computes.
 const RECOMPUTE: &str = "compute.recompute";
 
+/// The keys that say how many tokens an evaluation reads.
+const TOKENS: &str = "eval.tokens";
+const BATCHES: &str = "eval.batches";
+
 /// Whether evaluations of some runs read more tokens than those of others, over all sets: by more than what is lost
 /// where tokens are taken in whole rows.
 fn reads_differ(runs: &[Run]) -> bool {
@@ -136,9 +140,12 @@ pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
     let pauses = KEYS.iter().filter(|key| key.is_between_steps && is_of_time).filter(differs);
     let mut pauses: Vec<String> = pauses.map(|key| key.path.to_owned()).collect();
     // as many as there are, or of several sets
-    let says_how_many = |key: &String| ["eval.tokens", "eval.batches"].contains(&key.as_str());
-    if is_of_time && !pauses.iter().any(says_how_many) && reads_differ(&comparison.runs) {
-        pauses.push("the tokens of an evaluation".to_owned());
+    let is_key = |key: &str| pauses.iter().any(|known| known == key);
+    let reads_more = !is_key(TOKENS) && !is_key(BATCHES) && reads_differ(&comparison.runs);
+    let reads_sooner = !is_key(EVERY) && differing(&comparison.runs).is_some();
+    if is_of_time {
+        pauses.extend(reads_more.then(|| "the tokens of an evaluation".to_owned()));
+        pauses.extend(reads_sooner.then(|| "the tokens between evaluations".to_owned()));
     }
     let differs_in_recompute = find(RECOMPUTE).as_ref().is_some_and(differs);
     let mut parts = Vec::new();
