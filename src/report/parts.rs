@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The keys of tasks, of which a session has the names on record.
 const TASKS: &str = "eval.tasks";
@@ -54,15 +54,13 @@ impl Span {
 
     /// Bounds the end of the last session of a run that is not trained any more by when its logs were written last.
     pub(super) fn bound_last(spans: &mut [Self], run: &Path) {
+        let Some(span) = spans.last_mut().filter(|span| span.seconds[1] == u64::MAX) else { return };
         let written = |log: &&str| run.join(log).metadata().and_then(|found| found.modified()).ok();
         let last = [dir::TRAIN_CSV, dir::VAL_CSV, dir::SAMPLES].iter().filter_map(written).max();
         let last = last.and_then(|last| last.duration_since(SystemTime::UNIX_EPOCH).ok());
         // one that began later has written none
-        let is_of = |(span, last): &(&mut Self, Duration)| {
-            span.seconds[1] == u64::MAX && last.as_secs() >= span.seconds[0]
-        };
-        if let Some((span, last)) = spans.last_mut().zip(last).filter(is_of) {
-            span.seconds[1] = last.as_secs().saturating_add(AFTER_LAST);
+        if let Some(last) = last.map(|last| last.as_secs()).filter(|last| *last >= span.seconds[0]) {
+            span.seconds[1] = last.saturating_add(AFTER_LAST);
         }
     }
 }
