@@ -41,7 +41,7 @@ pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
 }
 
 /// How often runs were evaluated, as a phrase, where that differs: steps of a batch that grows are of few tokens first.
-fn differing(runs: &[Run]) -> Option<String> {
+pub(super) fn differing(runs: &[Run]) -> Option<String> {
     let cadence = |run: &Run| {
         let steps: BTreeSet<u64> = steps_apart(run).collect();
         let sizes = run.step_sizes();
@@ -84,10 +84,9 @@ fn best_values(comparison: &Comparison) -> Vec<&Metric> {
     best
 }
 
-/// Which figures depend on how often a run is evaluated, where that differs.
-pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
-    let runs = &comparison.runs;
-    let how = differing(runs)?;
+/// Which figures depend on how often a run is evaluated, where that differs as [`differing`] says.
+pub(super) fn cadences(comparison: &Comparison, how: Option<&str>) -> Option<String> {
+    let (runs, how) = (&comparison.runs, how?);
     let best: Vec<String> = best_values(comparison).into_iter().map(|metric| metric.name.clone()).collect();
     let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
         || runs.iter().any(|run| !run.results.interpolated().is_empty());
@@ -129,7 +128,7 @@ fn reads_differ(runs: &[Run]) -> bool {
 }
 
 /// Which figures depend on settings that no recipe is told apart by, where these differ.
-pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
+pub(super) fn pauses(comparison: &Comparison, how: Option<&str>) -> Option<String> {
     let differs = |key: &&Key| {
         let known = comparison.runs.iter().filter(|run| !run.recipe.is_empty());
         let mut values = known.map(|run| run.value(key.path).or_else(|| key.default_json()));
@@ -142,7 +141,7 @@ pub(super) fn pauses(comparison: &Comparison) -> Option<String> {
     // as many as there are, or of several sets
     let is_key = |key: &str| pauses.iter().any(|known| known == key);
     let reads_more = !is_key(TOKENS) && !is_key(BATCHES) && reads_differ(&comparison.runs);
-    let reads_sooner = !is_key(EVERY) && differing(&comparison.runs).is_some();
+    let reads_sooner = !is_key(EVERY) && how.is_some();
     if is_of_time {
         pauses.extend(reads_more.then(|| "the tokens of an evaluation".to_owned()));
         pauses.extend(reads_sooner.then(|| "the tokens between evaluations".to_owned()));
@@ -213,9 +212,9 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
 
 /// Which best values are those of unequally many evaluations, and not only because runs were not evaluated equally
 /// often, of which another note tells.
-pub(super) fn best_of_some(comparison: &Comparison) -> Vec<String> {
+pub(super) fn best_of_some(comparison: &Comparison, how: Option<&str>) -> Vec<String> {
     let runs = &comparison.runs;
-    let is_told = differing(runs).is_some();
+    let is_told = how.is_some();
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
     let note = |metric: &Metric| {
         let is_scattered = runs.iter().any(|run| run.results.is_scattered(&metric.name));

@@ -46,14 +46,17 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
     }
     // what holds for all of them
     let all: Vec<&Run> = comparison.runs.iter().collect();
+    let how = cadence::differing(&comparison.runs);
+    let how = how.as_deref();
     let common = [
         measured::under_dropout(comparison),
-        cadence::cadences(comparison),
+        cadence::cadences(comparison, how),
         cadence::best_batches(comparison),
-        cadence::pauses(comparison),
+        cadence::pauses(comparison, how),
         together::together(comparison),
     ];
-    common.into_iter().flatten().for_each(|note| add(&all, &note));
+    let common = common.into_iter().flatten().chain(cadence::best_of_some(comparison, how));
+    common.for_each(|note| add(&all, &note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {
         let counted = name(&comparison.runs, &comparison.runs[counted]);
         notes[copy].push(format!("it has the recipe and the seed of {counted}: no further seed"));
