@@ -16,7 +16,7 @@ pub(super) const STATE: &str = "state.json";
 /// The directory of files that are not fetched yet, beside those that are.
 pub(super) const FETCH: &str = ".fetch";
 /// How the names end there of what has come of a file.
-pub(super) const PART: &str = ".part";
+const PART: &str = ".part";
 /// How the names in [`FETCH`] end of lists of the files of a download, as an array of JSON.
 pub(super) const FILES: &str = ".files";
 
@@ -176,7 +176,7 @@ fn above<T>(real: &Path, mut found: impl FnMut(&Path, &Path) -> Option<T>) -> Op
 fn directories(parts: &Path, out: &Path, asked: &Path) -> HashSet<PathBuf> {
     let entries = fs::read_dir(parts).into_iter().flatten().flatten();
     let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-    let begun = part_ends(names.iter().filter_map(|name| name.to_str()));
+    let begun = names.iter().filter_map(|name| end_of_part(name.to_str()?)).collect();
     let is_unfinished = |list: &Vec<String>| is_missing_in(asked, out, list) && is_begun(out, list, &begun);
     let mut found = HashSet::new();
     for name in lists(parts).filter(is_unfinished).flatten() {
@@ -219,10 +219,9 @@ pub(super) fn short(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..32].to_owned()
 }
 
-/// The ends of those of these names that are parts of files.
-pub(super) fn part_ends<'n>(names: impl Iterator<Item = &'n str>) -> HashSet<&'n str> {
-    let parts = names.filter(|name| name.ends_with(PART));
-    parts.filter_map(|name| Some(&name[name.rfind('-')?..])).collect()
+/// The [`part_end`] of a name, if it is that of a part.
+pub(super) fn end_of_part(name: &str) -> Option<&str> {
+    name.rfind('-').map(|end| &name[end..]).filter(|end| end.ends_with(PART))
 }
 
 /// The files of a download into `out` that are missing.

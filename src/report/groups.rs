@@ -11,6 +11,7 @@ use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
 use super::target::Target;
 use crate::recipe::keys::SEED;
 use crate::run::column::Better;
+use crate::run::made::is_of_hash;
 use crate::run::{RunStatus, dir};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -158,10 +159,7 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     for mut same in by_seed.into_values().chain(by_hash.into_values()) {
         let is_in_parts = |i: usize| !runs[i].parts.otherwise.is_empty();
         let is_finished = |i: usize| runs[i].status == RunStatus::Finished;
-        let is_renamed = |i: usize| {
-            let hash = runs[i].facts.hash.get(..8).unwrap_or_default();
-            !hash.is_empty() && !runs[i].facts.id.ends_with(hash)
-        };
+        let is_renamed = |i: usize| !is_of_hash(&runs[i].facts.id, &runs[i].facts.hash);
         same.sort_by_key(|&i| {
             let run = &runs[i];
             let known = Reverse(run.results.known());

@@ -37,9 +37,14 @@ pub fn is_made(run: &Path) -> bool {
 /// have made a project of a copy under another name, or trained in a directory that was a project before.
 pub fn keeps_its_name(run: &Path) -> bool {
     recorded(run).is_some_and(|record| {
-        let hash = record.hash.get(..HASH).unwrap_or(&record.hash);
-        record.id.ends_with(hash) && names(run).any(|name| name == record.id)
+        is_of_hash(&record.id, &record.hash) && names(run).any(|name| name == record.id)
     })
+}
+
+/// Whether an id ends with the beginning of this hash, as that of a run does.
+#[must_use]
+pub fn is_of_hash(id: &str, hash: &str) -> bool {
+    id.ends_with(hash.get(..HASH).unwrap_or(hash))
 }
 
 /// The record of a run, if it can be read.

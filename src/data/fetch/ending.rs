@@ -2,7 +2,7 @@
 
 use super::download::{Folder, LOCK, PARTS, is_named, write};
 use super::{FetchError, Wanted};
-use crate::data::unfinished::{self, FILES, PART, part_end};
+use crate::data::unfinished::{self, FILES, end_of_part, part_end};
 use crate::regular::{self, OFlags};
 use std::collections::HashSet;
 use std::fs;
@@ -46,7 +46,7 @@ impl Folder {
         let is_in_place = self.out.is_in_place().unwrap_or(false);
         let names = self.parts.names().unwrap_or_default();
         let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
-        let begun = unfinished::part_ends(names.iter().copied());
+        let begun = names.iter().filter_map(|name| end_of_part(name)).collect();
         // the ends of parts that are wanted still; of a list that cannot be read, they are not known
         let (mut wanted, mut is_known, mut lacks) = (HashSet::new(), true, false);
         for name in names.iter().filter(|name| name.ends_with(FILES)) {
@@ -65,9 +65,9 @@ impl Folder {
             let list = list.unwrap_or_default();
             wanted.extend(unfinished::missing(self.out.path(), &list).map(|file| part_end(Path::new(file))));
         }
-        let is_wanted = |part: &str| !is_known || wanted.iter().any(|end: &String| part.ends_with(end));
+        let is_wanted = |end: &str| !is_known || wanted.contains(end);
         for name in &names {
-            let is_left = name.ends_with(PART) && !complete.is_empty() && !is_wanted(name);
+            let is_left = !complete.is_empty() && end_of_part(name).is_some_and(|end| !is_wanted(end));
             if is_left || name.ends_with(NEW_FILES) {
                 let _ = self.parts.remove_file(name);
             }

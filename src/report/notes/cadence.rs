@@ -6,6 +6,7 @@ use super::super::metrics::{Metric, metrics};
 use super::super::runs::Run;
 use super::super::sooner::{EVERY, ends, is_unknown, steps_apart};
 use super::{is_of_time, listed, names, took_a_state};
+use crate::recipe::StepSizes;
 use crate::recipe::keys::{KEYS, Key, find};
 use crate::run::column::Aggregate;
 use crate::run::dir;
@@ -45,7 +46,7 @@ pub(super) fn differing(runs: &[Run]) -> Option<String> {
     let cadence = |run: &Run| {
         let steps: BTreeSet<u64> = steps_apart(run).collect();
         let sizes = run.step_sizes();
-        let [first, last] = sizes.as_ref().map_or([1; 2], |sizes| [0, u64::MAX].map(|at| sizes.tokens(at)));
+        let [first, last] = sizes.as_ref().map_or([1; 2], first_and_last);
         let apart = |steps: u64| [first, last].map(|tokens| steps.saturating_mul(tokens));
         let apart: BTreeSet<[u64; 2]> = steps.iter().copied().map(apart).collect();
         // the stages of one that grows decide as well
@@ -67,6 +68,11 @@ pub(super) fn differing(runs: &[Run]) -> Option<String> {
         false => format!("{} to {}", thousands(first), thousands(last)),
     };
     Some(format!("every {} tokens", listed(apart.into_iter().map(shown).collect())))
+}
+
+/// Tokens of a run's first steps, and of those of its whole batch.
+fn first_and_last(sizes: &StepSizes) -> [u64; 2] {
+    [0, u64::MAX].map(|at| sizes.tokens(at))
 }
 
 /// The metrics of `val.csv` that are the best of evaluations, of those that are judged or shown.
@@ -168,8 +174,7 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
     let is_best = |metric: &Metric| metric.log == dir::TRAIN_CSV && metric.aggregate == Aggregate::Min;
     let asked = judged.chain(&comparison.asked).find(|metric| is_best(metric))?;
     let batches = |run: &Run| {
-        let tokens = run.step_sizes().map(|sizes| [0, u64::MAX].map(|at| sizes.tokens(at)));
-        (tokens, run.results.get("steps").unwrap_or(0.0) as u64)
+        (run.step_sizes().as_ref().map(first_and_last), run.results.get("steps").unwrap_or(0.0) as u64)
     };
     let is_mixed = runs.iter().any(|run| batches(run) != batches(&runs[0]));
     is_mixed.then(|| {
