@@ -18,6 +18,12 @@ pub struct Parent {
 }
 
 impl Parent {
+    /// Whether both began at the same step of one run. Records of earlier versions do not say what that began with.
+    #[must_use]
+    pub fn is_place_of(&self, other: &Self) -> bool {
+        (&self.run, self.step, self.optimizer) == (&other.run, other.step, other.optimizer)
+    }
+
     /// The steps that it has taken of a run which began from it: none where that took its weights alone.
     #[must_use]
     pub fn steps(&self) -> u64 {

@@ -81,6 +81,12 @@ impl Fake {
     }
 }
 
+/// Adds tables to the recipe of a run that was written.
+pub(crate) fn with_recipe(run: &Path, more: &str) {
+    let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+    fs::write(run.join("recipe.toml"), format!("{recipe}\n{more}")).expect("a recipe");
+}
+
 /// Two learning rates with three seeds each, far apart.
 pub(crate) fn sweep(runs: &Path) {
     for (i, (lr, last)) in [(1e-3, 4.0), (3e-3, 3.0)].into_iter().enumerate() {

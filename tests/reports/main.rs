@@ -8,7 +8,9 @@ mod report_support;
 mod support;
 
 mod bases;
+mod branches;
 mod browser;
+mod cadences;
 mod compare;
 mod events;
 mod export;

@@ -41,33 +41,45 @@ pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// How often runs were evaluated, as a phrase, where that differs: steps of a batch that grows are of few tokens first.
-pub(super) fn differing(runs: &[Run]) -> Option<String> {
+/// How often runs were evaluated, where that differs.
+pub(super) struct Cadences {
+    /// As a phrase.
+    how: String,
+    /// Whether it differs between runs, and not between parts of each of them.
+    is_of_runs: bool,
+}
+
+/// How often runs were evaluated, where that differs: steps of a batch that grows are of few tokens first.
+pub(super) fn differing(runs: &[Run]) -> Option<Cadences> {
     let cadence = |run: &Run| {
         let steps: BTreeSet<u64> = steps_apart(run).collect();
         let sizes = run.step_sizes();
         let [first, last] = sizes.as_ref().map_or([1; 2], first_and_last);
         let apart = |steps: u64| [first, last].map(|tokens| steps.saturating_mul(tokens));
         let apart: BTreeSet<[u64; 2]> = steps.iter().copied().map(apart).collect();
-        // the stages of one that grows decide as well
-        (!steps.is_empty()).then_some((apart, steps, sizes.filter(|sizes| !sizes.is_constant())))
+        // the stages of one that grows decide as well, where there are evaluations
+        let is_growing = |sizes: &StepSizes| !sizes.is_constant() && steps.last() != Some(&0);
+        let growing = sizes.filter(is_growing);
+        (!steps.is_empty()).then_some((apart, steps, growing))
     };
     let cadences: Vec<_> = runs.iter().filter_map(cadence).collect();
     let (first, _, growing) = cadences.first()?;
-    let is_one = cadences.iter().all(|(apart, _, sizes)| (apart, sizes) == (first, growing));
-    if is_one && first.len() == 1 {
+    let is_of_runs = cadences.iter().any(|(apart, _, sizes)| (apart, sizes) != (first, growing));
+    if !is_of_runs && first.len() == 1 {
         return None;
     }
     let steps: BTreeSet<u64> = cadences.iter().flat_map(|(_, steps, _)| steps).copied().collect();
     if steps.len() > 1 {
-        return Some(format!("eval.every = {}", listed(steps.into_iter().map(thousands).collect())));
+        let how = format!("eval.every = {}", listed(steps.into_iter().map(thousands).collect()));
+        return Some(Cadences { how, is_of_runs });
     }
     let apart: BTreeSet<[u64; 2]> = cadences.into_iter().flat_map(|(apart, ..)| apart).collect();
     let shown = |[first, last]: [u64; 2]| match first == last {
         true => thousands(first),
         false => format!("{} to {}", thousands(first), thousands(last)),
     };
-    Some(format!("every {} tokens", listed(apart.into_iter().map(shown).collect())))
+    let how = format!("every {} tokens", listed(apart.into_iter().map(shown).collect()));
+    Some(Cadences { how, is_of_runs })
 }
 
 /// Tokens of a run's first steps, and of those of its whole batch.
@@ -91,8 +103,8 @@ fn best_values(comparison: &Comparison) -> Vec<&Metric> {
 }
 
 /// Which figures depend on how often a run is evaluated, where that differs as [`differing`] says.
-pub(super) fn cadences(comparison: &Comparison, how: Option<&str>) -> Option<String> {
-    let (runs, how) = (&comparison.runs, how?);
+pub(super) fn cadences(comparison: &Comparison, cadences: Option<&Cadences>) -> Option<String> {
+    let (runs, Cadences { how, .. }) = (&comparison.runs, cadences?);
     let best: Vec<String> = best_values(comparison).into_iter().map(|metric| metric.name.clone()).collect();
     let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
         || runs.iter().any(|run| !run.results.interpolated().is_empty());
@@ -134,7 +146,7 @@ fn reads_differ(runs: &[Run]) -> bool {
 }
 
 /// Which figures depend on settings that no recipe is told apart by, where these differ.
-pub(super) fn pauses(comparison: &Comparison, how: Option<&str>) -> Option<String> {
+pub(super) fn pauses(comparison: &Comparison, cadences: Option<&Cadences>) -> Option<String> {
     let differs = |key: &&Key| {
         let known = comparison.runs.iter().filter(|run| !run.recipe.is_empty());
         let mut values = known.map(|run| run.value(key.path).or_else(|| key.default_json()));
@@ -147,7 +159,7 @@ pub(super) fn pauses(comparison: &Comparison, how: Option<&str>) -> Option<Strin
     // as many as there are, or of several sets
     let is_key = |key: &str| pauses.iter().any(|known| known == key);
     let reads_more = !is_key(TOKENS) && !is_key(BATCHES) && reads_differ(&comparison.runs);
-    let reads_sooner = !is_key(EVERY) && how.is_some();
+    let reads_sooner = !is_key(EVERY) && cadences.is_some_and(|found| found.is_of_runs);
     if is_of_time {
         pauses.extend(reads_more.then(|| "the tokens of an evaluation".to_owned()));
         pauses.extend(reads_sooner.then(|| "the tokens between evaluations".to_owned()));
@@ -217,9 +229,9 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
 
 /// Which best values are those of unequally many evaluations, and not only because runs were not evaluated equally
 /// often, of which another note tells.
-pub(super) fn best_of_some(comparison: &Comparison, how: Option<&str>) -> Vec<String> {
+pub(super) fn best_of_some(comparison: &Comparison, cadences: Option<&Cadences>) -> Vec<String> {
     let runs = &comparison.runs;
-    let is_told = how.is_some();
+    let is_told = cadences.is_some();
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
     let note = |metric: &Metric| {
         let is_scattered = runs.iter().any(|run| run.results.is_scattered(&metric.name));

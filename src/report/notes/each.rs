@@ -46,16 +46,16 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
     }
     // what holds for all of them
     let all: Vec<&Run> = comparison.runs.iter().collect();
-    let how = cadence::differing(&comparison.runs);
-    let how = how.as_deref();
+    let cadences = cadence::differing(&comparison.runs);
+    let cadences = cadences.as_ref();
     let common = [
         measured::under_dropout(comparison),
-        cadence::cadences(comparison, how),
+        cadence::cadences(comparison, cadences),
         cadence::best_batches(comparison),
-        cadence::pauses(comparison, how),
+        cadence::pauses(comparison, cadences),
         together::together(comparison),
     ];
-    let common = common.into_iter().flatten().chain(cadence::best_of_some(comparison, how));
+    let common = common.into_iter().flatten().chain(cadence::best_of_some(comparison, cadences));
     common.for_each(|note| add(&all, &note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {
         let counted = name(&comparison.runs, &comparison.runs[counted]);

@@ -47,13 +47,13 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
     notes.extend(cadence::interpolated(comparison));
-    let how = cadence::differing(&comparison.runs);
-    let how = how.as_deref();
-    notes.extend(cadence::cadences(comparison, how));
+    let cadences = cadence::differing(&comparison.runs);
+    let cadences = cadences.as_ref();
+    notes.extend(cadence::cadences(comparison, cadences));
     notes.extend(cadence::overlaps(comparison));
-    notes.extend(cadence::best_of_some(comparison, how));
+    notes.extend(cadence::best_of_some(comparison, cadences));
     notes.extend(cadence::best_batches(comparison));
-    notes.extend(cadence::pauses(comparison, how));
+    notes.extend(cadence::pauses(comparison, cadences));
     notes.extend(together::together(comparison));
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));
@@ -135,8 +135,8 @@ fn one_trunk(comparison: &Comparison) -> Vec<String> {
         let branches: Vec<&Run> =
             group.counted().map(|run| &runs[run]).filter(|run| took_a_state(run)).collect();
         if let [first, _, ..] = branches[..]
-            && first.facts.parent.is_some()
-            && branches.iter().all(|run| run.facts.parent == first.facts.parent)
+            && let Some(trunk) = &first.facts.parent
+            && branches.iter().all(|run| run.facts.parent.as_ref().is_some_and(|own| own.is_place_of(trunk)))
         {
             notes.push(format!(
                 "{} branched off one run: they share its steps and its seed, so they differ less than seeds do",
