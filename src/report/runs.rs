@@ -14,7 +14,7 @@ use crate::regular;
 use crate::run::checkpoint::FileDigest;
 use crate::run::log::EarlierRow;
 use crate::run::record::{Parent, ReachedTarget, TrainedBefore};
-use crate::run::{RunError, RunRecord, RunStatus, dir, lock};
+use crate::run::{RunError, RunRecord, RunStatus, dir, lock, status_and_record};
 use rayon::prelude::*;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -205,15 +205,13 @@ impl Run {
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let mut warnings = Vec::new();
         let mut warn = |error: &dyn std::fmt::Display| warnings.push(error.to_string());
-        let record = RunRecord::read(path).unwrap_or_else(|error| {
-            warn(&error);
-            None
-        });
-        let status = match crate::run::status(path) {
-            Ok(status) => status,
+        let (status, record) = match status_and_record(path) {
+            Ok(known) => known,
             Err(error @ RunError::NotARun { .. }) => return Err(error),
-            // the warning about the record says why
-            Err(_) => RunStatus::Unknown,
+            Err(error) => {
+                warn(&error);
+                (RunStatus::Unknown, None)
+            }
         };
         // those that have ended have no lock to ask for
         if let RunStatus::Running | RunStatus::Created = status

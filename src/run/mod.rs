@@ -43,4 +43,4 @@ pub use import::import;
 pub use log::{Log, TrainLog, ValLog};
 pub use record::RunRecord;
 pub use records::{read_train, read_val};
-pub use status::{RunStatus, status};
+pub use status::{RunStatus, status, status_and_record};

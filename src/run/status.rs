@@ -60,21 +60,30 @@ impl std::fmt::Display for RunStatus {
 ///
 /// Errors: [`RunError::NotARun`] where there is neither recipe nor record.
 pub fn status(run_dir: &Path) -> Result<RunStatus, RunError> {
+    status_and_record(run_dir).map(|(status, _)| status)
+}
+
+/// The [`status`] of a run with the record that it is of.
+///
+/// Errors: [`RunError::NotARun`] where there is neither recipe nor record; a record that cannot be read.
+pub fn status_and_record(run_dir: &Path) -> Result<(RunStatus, Option<RunRecord>), RunError> {
     let lock = run_dir.join(lock::FILE);
     // Asked before: a run that ends in between has written its record by then.
     // A lock that nobody may ask leaves the word of the record.
     let is_free = || !lock::is_held(&lock).unwrap_or(true);
     let was_free = is_free();
-    let recorded = match RunRecord::read(run_dir)? {
+    let record = RunRecord::read(run_dir)?;
+    let recorded = match &record {
         Some(record) => record.status,
         None if dir::is_run(run_dir) => RunStatus::Created,
         None => return Err(RunError::NotARun { path: run_dir.to_owned() }),
     };
-    Ok(match recorded {
+    let status = match recorded {
         // Asked after: a run that starts in between holds the lock by now.
         RunStatus::Created | RunStatus::Running if was_free && is_free() => RunStatus::Interrupted,
         other => other,
-    })
+    };
+    Ok((status, record))
 }
 
 #[cfg(test)]

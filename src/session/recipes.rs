@@ -15,7 +15,7 @@ use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, DataDigests, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::{forget_recipe, is_own, note_recipe};
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, status_and_record};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
 use anyhow::Context;
@@ -248,9 +248,9 @@ fn write_own(dir: &RunDir, toml: &str) -> anyhow::Result<()> {
 
 /// How a run has ended that needs no training, after saying why.
 fn ended(call: &Call, run: &Path, recipe: &Recipe, data: &Data) -> anyhow::Result<Option<Ending>> {
-    let ending = match crate::run::status(run)? {
+    let (status, record) = status_and_record(run)?;
+    let ending = match status {
         RunStatus::Finished => {
-            let record = RunRecord::read(run)?;
             if record.as_ref().is_some_and(|record| record.goes_on(recipe.schedule.stop_at_val_loss)) {
                 return Ok(None);
             }
@@ -258,7 +258,7 @@ fn ended(call: &Call, run: &Path, recipe: &Recipe, data: &Data) -> anyhow::Resul
             Ending::Finished
         }
         RunStatus::Diverged => {
-            let error = RunRecord::read(run)?.and_then(|record| record.error).unwrap_or_default();
+            let error = record.and_then(|record| record.error).unwrap_or_default();
             call.audience.tell(Event::AlreadyDiverged { run, error: &error });
             Ending::Diverged
         }

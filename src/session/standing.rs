@@ -3,7 +3,7 @@
 use super::continued::{choices, saved_step};
 use crate::plan::Begun;
 use crate::recipe::Recipe;
-use crate::run::{RunError, RunRecord, RunStatus, checkpoint, dir, lock, read_train};
+use crate::run::{RunError, RunStatus, checkpoint, dir, lock, read_train, status_and_record};
 use std::path::{Path, PathBuf};
 
 /// How a run stands.
@@ -55,12 +55,12 @@ impl Standing {
         if !dir::is_run(run) {
             return Ok(Self::NotBegun);
         }
-        let record = RunRecord::read(run)?;
+        let (status, record) = status_and_record(run)?;
         let at_target = record.as_ref().and_then(|record| record.reached_target.map(|_| record.steps_done));
         let goes_on = record.as_ref().is_some_and(|record| record.goes_on(target));
         let saved = record.as_ref().and_then(saved_step);
         let error = record.and_then(|record| record.error);
-        Ok(match crate::run::status(run)? {
+        Ok(match status {
             RunStatus::Finished if !goes_on => Self::Finished { at_target },
             RunStatus::Diverged => Self::Diverged { error: error.unwrap_or_default() },
             _ => {
