@@ -52,33 +52,13 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         reverse: args.reverse,
     };
     options.judge = args.by.as_deref().map(|name| metric(name, &options)).transpose()?;
-    let asked = asked(&args.metrics, &options)?;
-    options.asked = asked.iter().filter_map(Measure::made_of).cloned().collect();
+    options.asked = asked(&args.metrics, &options)?;
     let comparison = Comparison::new(&paths, &options)?;
     if comparison.runs.is_empty() {
         // all were removed since they were found
         return Err(UsageError("there is no run to compare".into()).into());
     }
-    let measures = match asked.is_empty() {
-        true => {
-            let mut usual = comparison.usual(for_people);
-            // what the rows are ranked by
-            let judge = comparison.judge();
-            if usual.iter().filter_map(Measure::own).all(|own| own.name != judge.name) {
-                usual.push(Measure::Own(judge.clone()));
-            }
-            usual
-        }
-        // the way to a target is asked for by --target
-        false => {
-            let is_new = |measure: &Measure| match measure {
-                Measure::Own(metric) => comparison.goals.iter().all(|goal| goal.name != metric.name),
-                Measure::Speedup | Measure::Gain => true,
-            };
-            let goals = comparison.goals.iter().cloned().map(Measure::Own);
-            goals.chain(asked.into_iter().filter(is_new)).collect()
-        }
-    };
+    let measures = comparison.measures(for_people);
     if let RowOrder::By(name) = &options.order {
         check_key(name, &options, &comparison)?;
     }

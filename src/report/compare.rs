@@ -1,8 +1,8 @@
 //! A comparison of runs: what differs, how the results differ, and whether that is more than noise.
 
 use super::axis::{Axis, Cut};
-use super::differences::{self, Differences, differences, short};
-use super::export::{Cell, Column, Table};
+use super::differences::{self, Differences, differences};
+use super::export::Table;
 use super::fit::Leaving;
 use super::footing::Footing;
 use super::gather::Wanted;
@@ -14,8 +14,8 @@ use super::runs::{Run, read_all};
 use super::target::{self, Target};
 use crate::recipe::keys::PRECISION;
 use crate::recipe::{is_default, spelled};
+use crate::run::RunError;
 use crate::run::column::{Better, Unit};
-use crate::run::{RunError, RunStatus};
 use crate::wording::count;
 use std::path::PathBuf;
 
@@ -28,8 +28,8 @@ pub struct Options {
     pub judge: Option<Metric>,
     /// Metrics to gather beside those of the table of columns.
     pub further: Vec<Metric>,
-    /// Metrics that somebody named, of this table or not: a reader must know where runs cannot be compared by one.
-    pub asked: Vec<Metric>,
+    /// The measures that somebody named, which are then the only ones that are shown.
+    pub asked: Vec<Measure>,
     /// Targets. Unless there is a judge, the rows are sorted by the tokens to the first, and those to each are tested.
     pub targets: Vec<Target>,
     /// What the rows are sorted by.
@@ -81,8 +81,13 @@ pub struct Comparison {
     pub goals: Vec<Metric>,
     /// The metrics gathered beside those of the table of columns.
     pub further: Vec<Metric>,
-    /// The metrics that somebody named, what the rows are sorted by included.
+    /// The metrics that somebody named, what the rows are sorted by included: a reader must know where runs cannot be
+    /// compared by one.
     pub asked: Vec<Metric>,
+    /// The metrics that decide something, and those that people see: what notes have to be about.
+    pub shown: Vec<Metric>,
+    /// The measures that somebody named.
+    named: Vec<Measure>,
     /// Where the logs are cut.
     pub cut: Option<Cut>,
 }
@@ -139,15 +144,32 @@ impl Comparison {
         let judged: Vec<_> =
             judges.into_iter().map(|metric| (metric.clone(), Footing::new(&runs, metric))).collect();
         let verdicts = verdicts(&groups, &runs, &judged);
+        let named = options.asked.clone();
         let mut asked = further.clone();
         let sorted_by = sorted_by.iter().filter(|metric| judged.iter().all(|(judged, _)| judged != *metric));
-        for metric in options.asked.iter().chain(sorted_by) {
+        for metric in named.iter().filter_map(Measure::made_of).chain(sorted_by) {
             if !asked.contains(metric) {
                 asked.push(metric.clone());
             }
         }
         let (further, targets) = (further.clone(), targets.clone());
-        Ok(Self { runs, differences, groups, verdicts, judged, targets, goals, further, asked, cut: *cut })
+        let shown = Vec::new();
+        let mut comparison = Self {
+            runs,
+            differences,
+            groups,
+            verdicts,
+            judged,
+            targets,
+            goals,
+            further,
+            asked,
+            shown,
+            named,
+            cut: *cut,
+        };
+        comparison.shown = comparison.all_shown();
+        Ok(comparison)
     }
 
     /// The metric that the rows are ranked by, and the verdicts are about unless there are several targets.
@@ -162,10 +184,34 @@ impl Comparison {
         &self.judged[0].1
     }
 
-    /// The measures shown unless the user asks for others.
+    fn all_shown(&self) -> Vec<Metric> {
+        let measures = self.measures(true);
+        let judged = self.judged.iter().map(|(metric, _)| metric);
+        let mut shown: Vec<Metric> = Vec::new();
+        for metric in judged.chain(&self.asked).chain(measures.iter().filter_map(Measure::made_of)) {
+            if !shown.contains(metric) {
+                shown.push(metric.clone());
+            }
+        }
+        shown
+    }
+
+    /// The measures that are shown: those that somebody named behind the ways to targets, or the usual ones with what
+    /// the rows are ranked by.
     #[must_use]
-    pub fn usual(&self, for_people: bool) -> Vec<Measure> {
-        Measure::usual(for_people, &self.goals)
+    pub fn measures(&self, for_people: bool) -> Vec<Measure> {
+        let mut measures = match self.named.is_empty() {
+            true => Measure::usual(for_people, &self.goals),
+            false => self.goals.iter().cloned().map(Measure::Own).collect(),
+        };
+        let ranked_by = Measure::Own(self.judge().clone());
+        let others = if self.named.is_empty() { std::slice::from_ref(&ranked_by) } else { &self.named };
+        for other in others {
+            if other.own().is_none() || measures.iter().all(|known| known.name() != other.name()) {
+                measures.push(other.clone());
+            }
+        }
+        measures
     }
 
     /// The furthest point along an axis at which a run reached a target; `None` if none did.
@@ -201,67 +247,7 @@ impl Comparison {
     /// One row per run: its id, the keys that differ, its status, and the measures.
     #[must_use]
     pub fn table(&self, measures: &[Measure], for_people: bool) -> Table {
-        let keys = &self.differences.differing;
-        let mut columns = vec![Column::words("run", "run")];
-        let shows_sets = self.footing().is_mixed();
-        if shows_sets && for_people {
-            columns.push(Column::words("set", "set"));
-        }
-        for key in keys {
-            let values = || self.runs.iter().filter_map(|run| differences::value(run, key));
-            let is_numeric = values().all(|value| value.is_number());
-            let title = if for_people { short(key, keys) } else { key };
-            columns.push(Column { name: key.clone(), title: title.to_owned(), is_numeric });
-        }
-        let all_finished = self.runs.iter().all(|run| run.status == RunStatus::Finished);
-        let shows_status = !for_people || !all_finished;
-        let shows_marks = self.cut.is_some() || !self.targets.is_empty();
-        let notes = if for_people { Vec::new() } else { self.notes_of_each() };
-        let shows_notes = notes.iter().any(|notes| !notes.is_empty());
-        if shows_status {
-            columns.push(Column::words("status", "status"));
-        }
-        columns.extend(measures.iter().map(|measure| measure.column()));
-        if !for_people {
-            columns.push(Column::words("emulated", "emulated"));
-            columns.push(Column::words("path", "path"));
-            columns.extend(shows_marks.then(|| Column::words("interpolated", "interpolated")));
-            columns.extend(shows_sets.then(|| Column::numbers("set", "set")));
-            columns.extend(shows_notes.then(|| Column::words("notes", "notes")));
-        }
-        let set = |i: usize| self.footing().sets[i];
-        let row = |(i, run): (usize, &Run)| {
-            let mut cells = vec![Cell::text(&*run.id)];
-            if shows_sets && for_people {
-                cells.push(set(i).map_or_else(Cell::empty, |set| Cell::text((set + 1).to_string())));
-            }
-            for key in keys {
-                let cell = |value| {
-                    let mark = if run.facts.emulated && key == PRECISION { " (emulated)" } else { "" };
-                    Cell { shown: format!("{}{mark}", differences::shown(&value)), value }
-                };
-                cells.push(differences::value(run, key).map_or_else(Cell::empty, cell));
-            }
-            if shows_status {
-                cells.push(Cell { value: run.status.to_string().into(), shown: run.status_shown() });
-            }
-            cells.extend(measures.iter().map(|measure| measure.cell(&self.runs, i)));
-            if !for_people {
-                cells.push(Cell { value: run.facts.emulated.into(), shown: run.facts.emulated.to_string() });
-                cells.push(Cell::text(run.path.display().to_string()));
-                cells.extend(shows_marks.then(|| Cell::text(run.results.interpolated().join(" "))));
-                cells.extend(
-                    shows_sets.then(|| Cell::number(set(i).map(|set| (set + 1) as f64), |n| n.to_string())),
-                );
-                cells.extend(shows_notes.then(|| Cell::text(notes[i].join("; "))));
-            }
-            cells
-        };
-        let mut table = Table { rows: self.runs.iter().enumerate().map(row).collect(), columns };
-        if for_people {
-            table.drop_empty_columns();
-        }
-        table
+        super::runs_table::table(self, measures, for_people)
     }
 
     /// The columns that a table may leave out where it is too wide: the figures `measures` but the one that is judged

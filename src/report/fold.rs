@@ -50,13 +50,10 @@ impl<'a> Fold<'a> {
     /// The metrics of the columns of `val.csv` that its rows do not tell, or of an earlier step than the run's end:
     /// `eval.csv` may.
     pub(super) fn elsewhere(further: &'a [Metric], results: &Results) -> Vec<Self> {
-        let is_earlier = |metric: &Metric| results.earlier(&metric.name).is_some();
-        let earlier = all(further).filter(|metric| metric.log == dir::VAL_CSV && is_earlier(metric));
-        let earlier: Vec<&str> = earlier.map(|metric| metric.column.as_str()).collect();
         let is_missing = |metric: &&Metric| {
             let is_unknown = results.unknown().contains(&metric.name);
             let is_known = results.get(&metric.name).is_some() || is_unknown;
-            !is_known || earlier.contains(&metric.column.as_str())
+            !is_known || results.behind.contains(&metric.column)
         };
         let missing = all(further).filter(|metric| metric.log == dir::VAL_CSV).filter(is_missing);
         missing.map(Self::new).collect()
@@ -120,8 +117,13 @@ impl<'a> Fold<'a> {
     /// many steps: the best of a single one that somebody asked for is the last one, too. NaN is no step.
     pub(super) fn earlier(&self, log: &str, steps: f64) -> Option<(String, u64)> {
         let is_only = log == dir::EVAL_CSV && self.best_of().is_some() && self.evaluations == 1;
-        let is_earlier = (self.metric.aggregate == Aggregate::Last || is_only) && self.step < steps;
-        is_earlier.then(|| (self.metric.name.clone(), self.step as u64))
+        let is_last = self.metric.aggregate == Aggregate::Last || is_only;
+        (is_last && self.is_behind(steps)).then(|| (self.metric.name.clone(), self.step as u64))
+    }
+
+    /// Whether the last value of an evaluation is of an earlier step than the end of a run of so many steps.
+    pub(super) fn is_behind(&self, steps: f64) -> bool {
+        self.step < steps
     }
 
     /// Of how many evaluations it is the best, with the metric's name; `None` for another one.
@@ -129,6 +131,11 @@ impl<'a> Fold<'a> {
         let is_best = matches!(self.metric.aggregate, Aggregate::Min | Aggregate::Max);
         (is_best && self.evaluations > 0 && self.value.is_some())
             .then(|| (self.metric.name.clone(), self.evaluations))
+    }
+
+    /// Counts the evaluations of another log whose best value its own takes the place of.
+    pub(super) fn beats(&mut self, evaluations: u64) {
+        self.evaluations += evaluations;
     }
 
     /// Whether it has a value that takes the place of the known one: a later or a better one, where `is_own` says that

@@ -170,13 +170,20 @@ pub fn gather(
                     asked.is_some_and(|asked| goes_on(&asked.basis, &fold.metric.column))
                 };
                 each.retain(|fold| fold.supersedes(&results, is_own));
-                each.iter().for_each(|fold| results.forget(&fold.metric.name));
+                for fold in &mut each {
+                    fold.beats(results.best_of(&fold.metric.name).unwrap_or(0));
+                    results.forget(&fold.metric.name);
+                }
                 results.count_best(&each, 0);
             }
             None => results.count_best(&each, rows.get()),
         }
         if let Some(steps) = results.get("steps") {
             results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(log, steps)));
+            if log == dir::VAL_CSV {
+                let behind = each.iter().filter(|fold| fold.is_behind(steps));
+                results.behind.extend(behind.map(|fold| fold.metric.column.clone()));
+            }
         }
         let asked = |fold: &Fold| Some((fold.metric.name.clone(), asked.get(fold.place)?.clone()));
         results.asked.extend(each.iter().filter_map(asked));

@@ -34,6 +34,7 @@ pub mod plot;
 mod replicas;
 pub mod results;
 pub mod runs;
+mod runs_table;
 pub mod scan;
 mod search;
 pub mod sentences;

@@ -21,6 +21,8 @@ pub struct Results {
     pub(super) unknown: Vec<String>,
     /// Metrics of evaluations whose last value is of an earlier step than the last one trained, with that step.
     pub(super) earlier: Vec<(String, u64)>,
+    /// Columns of `val.csv` whose last value is of an earlier step than the last one trained.
+    pub(super) behind: Vec<String>,
     /// The step of the evaluation that ended the run before its last step, unless the logs are cut.
     pub(super) at_target: Option<u64>,
     /// The values of evaluations on both sides of a cut, the lower first, and the steps between them: 0 where there is

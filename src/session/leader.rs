@@ -321,7 +321,10 @@ impl Job<'_> {
         meaning::note(&mut record, self.data);
         note_values(&mut record, &self.dir.read_recipe()?);
         if let Some(parent) = self.data.start.parent() {
-            record.parent = Some(parent.clone());
+            // what the record of that run no longer says
+            let with_weights = record.parent.as_ref().is_some_and(|known| known.with_weights);
+            record.parent =
+                Some(Parent { with_weights: parent.with_weights || with_weights, ..parent.clone() });
         }
         let shared = self.data.shared();
         record.trains_on_validation = !shared.is_empty();

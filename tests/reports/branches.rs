@@ -97,6 +97,13 @@ fn a_branch_of_a_run_that_began_with_weights_began_with_them() {
     let said = text(&lab, &[]);
     assert!(said.contains(note), "{said}");
     fs::remove_dir_all(&first).expect("removed");
+    // which its own record still says when that of the trunk is gone
+    let from = format!("model.init_from={{run=\"{}\",step=6}}", trunk.display());
+    let stopped = lab.crash("runs", &["name=\"stopped\"", &from], "csv.before_row:4");
+    fs::remove_file(trunk.join("run.json")).expect("removed");
+    lab.run([std::ffi::OsStr::new("--resume"), stopped.as_os_str()]).expect(0);
+    assert_eq!(support::record(&stopped)["parent"]["with_weights"], true);
+    fs::remove_dir_all(&stopped).expect("removed");
     // one of a run that began with none
     let trunk = lab.train_in("trunks", &["checkpoint.every=6", "checkpoint.keep=0"]);
     let second = branch(&trunk, "second");

@@ -1,5 +1,5 @@
-//! Runs that were not evaluated equally often, or not on as many tokens: what `runner compare` says of their best values
-//! and of their seconds.
+//! Runs that were not evaluated equally often, or not on as many tokens: what `runner compare` says of their best
+//! values and of their seconds.
 
 use crate::report_support;
 use crate::support;
@@ -93,6 +93,27 @@ fn the_best_of_more_evaluations_in_eval_csv_is_said_to_be_one() {
         assert!(said.contains("5.0000"), "{said}");
         assert_eq!(said.contains("best_perplexity is the best of 1 and 2 evaluations"), is_said, "{said}");
     }
+}
+
+#[test]
+fn a_row_of_eval_csv_that_beats_val_csv_is_the_best_of_both() {
+    let lab = Lab::new();
+    for seed in 1..=2 {
+        let extra = json!({"digests": {"task_poems": "0123456789abcdef".repeat(4)}});
+        let run =
+            Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+        let rows = "step,tokens,val_loss,poems_acc\n0,0,9,0.1\n2,512,4,0.25\n4,1024,3,\n";
+        fs::write(run.join("val.csv"), rows).expect("a log");
+        if seed == 1 {
+            let header = "step,tokens,evaluated,precision,data,data_tokens,measured,poems_acc\n";
+            let row = "3,768,now,fp32,,,poems=0123456789abcdef,0.5\n";
+            fs::write(run.join("eval.csv"), format!("{header}{row}")).expect("a log");
+        }
+    }
+    let said = text(&lab, &["--by", "best_poems_acc"]);
+    assert!(said.contains("50.0 %"), "{said}");
+    assert!(said.contains("best_poems_acc is the best of 2 and 3 evaluations"), "{said}");
+    assert!(!said.contains("last measured before"), "{said}");
 }
 
 #[test]

@@ -278,8 +278,11 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     for metric in ["tokens_per_s", "mfu", "elapsed_s", "step_ms"] {
         says(&of(metric), "fake-1 and fake-2", "fake-3");
     }
+    for args in [&[][..], &["--by", "val_loss"], &["--target", "val_loss=9"], &["--metrics", "speedup"]] {
+        says(&text(&lab, args), "fake-1 and fake-2", "fake-3");
+    }
     for metric in ["val_loss", "memory_bytes"] {
-        assert!(!of(metric).contains("at the same time"), "speeds are not judged");
+        assert!(!of(metric).contains("at the same time"), "no speed is shown");
     }
     // one that is longer than each of the others
     write("fake-1", 1, a, 0, Some(90));

@@ -52,7 +52,7 @@ pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
     let recipes = side_by_side(&columns, runs, differing.collect(), shared.collect());
     let of_plan: Vec<Vec<(String, String)>> = runs.iter().map(plan).collect();
     let (differing, shared) = told_apart(&of_plan);
-    let measured = tables(&comparison, &comparison.usual(true));
+    let measured = tables(&comparison, &comparison.measures(true));
     let measured: Vec<Value> = measured.iter().map(|(title, table)| json_of(*title, table, &[])).collect();
     Ok(json!({
         "shared": tame(&comparison.shared_line()),

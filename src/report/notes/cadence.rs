@@ -2,7 +2,7 @@
 
 use super::super::compare::Comparison;
 use super::super::groups::Group;
-use super::super::metrics::{Metric, metrics};
+use super::super::metrics::Metric;
 use super::super::runs::Run;
 use super::super::sooner::{EVERY, ends, is_unknown, steps_apart};
 use super::{is_of_time, listed, names, took_a_state};
@@ -88,24 +88,15 @@ fn first_and_last(sizes: &StepSizes) -> [u64; 2] {
 }
 
 /// The metrics of `val.csv` that are the best of evaluations, of those that are judged or shown.
-fn best_values(comparison: &Comparison) -> Vec<&Metric> {
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    // unless others are asked for
-    let shown = metrics().iter().filter(|metric| metric.for_people && comparison.asked.is_empty());
-    let mut best: Vec<&Metric> = Vec::new();
-    for metric in judged.chain(&comparison.asked).chain(shown) {
-        let is_best = matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
-        if is_best && metric.log == dir::VAL_CSV && !best.iter().any(|known| known.name == metric.name) {
-            best.push(metric);
-        }
-    }
-    best
+fn best_values(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
+    let is_best = |metric: &&Metric| matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
+    comparison.shown.iter().filter(|metric| metric.log == dir::VAL_CSV).filter(is_best)
 }
 
 /// Which figures depend on how often a run is evaluated, where that differs as [`differing`] says.
 pub(super) fn cadences(comparison: &Comparison, cadences: Option<&Cadences>) -> Option<String> {
     let (runs, Cadences { how, .. }) = (&comparison.runs, cadences?);
-    let best: Vec<String> = best_values(comparison).into_iter().map(|metric| metric.name.clone()).collect();
+    let best: Vec<String> = best_values(comparison).map(|metric| metric.name.clone()).collect();
     let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
         || runs.iter().any(|run| !run.results.interpolated().is_empty());
     let mut follows: Vec<String> = Vec::new();
@@ -182,9 +173,8 @@ pub(super) fn pauses(comparison: &Comparison, cadences: Option<&Cadences>) -> Op
 /// Whether the best loss of a batch is shown of runs that have other batches or other numbers of them.
 pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    let is_best = |metric: &Metric| metric.log == dir::TRAIN_CSV && metric.aggregate == Aggregate::Min;
-    let asked = judged.chain(&comparison.asked).find(|metric| is_best(metric))?;
+    let is_best = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.aggregate == Aggregate::Min;
+    let asked = comparison.shown.iter().find(is_best)?;
     let batches = |run: &Run| {
         (run.step_sizes().as_ref().map(first_and_last), run.results.get("steps").unwrap_or(0.0) as u64)
     };
@@ -232,7 +222,6 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
 pub(super) fn best_of_some(comparison: &Comparison, cadences: Option<&Cadences>) -> Vec<String> {
     let runs = &comparison.runs;
     let is_told = cadences.is_some();
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
     let note = |metric: &Metric| {
         let is_scattered = runs.iter().any(|run| run.results.is_scattered(&metric.name));
         // one that has not ended has made fewer
@@ -251,14 +240,7 @@ pub(super) fn best_of_some(comparison: &Comparison, cadences: Option<&Cadences>)
             )
         })
     };
-    let all = judged.chain(&comparison.asked).chain(best_values(comparison));
-    let mut notes: Vec<String> = Vec::new();
-    for note in all.filter_map(note) {
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
-    }
-    notes
+    comparison.shown.iter().filter_map(note).collect()
 }
 
 /// What lies between the evaluations.

@@ -3,6 +3,7 @@
 use super::super::basis::Basis;
 use super::super::compare::Comparison;
 use super::super::footing::Footing;
+use super::super::measures::Measure;
 use super::super::metrics::Metric;
 use super::super::runs::Run;
 use super::{listed, name, names};
@@ -36,10 +37,11 @@ pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the
 
 /// The metrics that a table shows beside the judged ones, of which something may have to be said.
 pub(super) fn beside(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
-    let is_usual = comparison.asked.is_empty() && comparison.targets.is_empty();
-    let usual =
-        comparison.metrics().filter(move |metric| is_usual && [LOSS, MFU].contains(&metric.name.as_str()));
-    comparison.asked.iter().chain(usual)
+    let is_asked = |metric: &&Metric| comparison.asked.contains(metric);
+    comparison
+        .shown
+        .iter()
+        .filter(move |metric| is_asked(metric) || [LOSS, MFU].contains(&metric.name.as_str()))
 }
 
 /// Which runs may be compared by a metric beside the judged ones, where not all may.
@@ -128,11 +130,11 @@ pub(super) fn vague(comparison: &Comparison) -> Vec<String> {
 
 /// The figures that follow from a loss, where that is shown beside them.
 pub(super) fn of_losses(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
-    let asked = |columns: &'static [&str]| {
-        comparison.asked.iter().filter(move |metric| columns.contains(&metric.column.as_str()))
-    };
-    let has_loss = asked(&[VAL_LOSS]).next().is_some();
-    asked(&["perplexity", BITS_PER_BYTE]).filter(move |_| has_loss)
+    // a test may be by one that no column shows
+    let measures = comparison.measures(true);
+    let has_loss = measures.iter().filter_map(Measure::own).any(|metric| metric.column == VAL_LOSS);
+    let follows = |metric: &&Metric| ["perplexity", BITS_PER_BYTE].contains(&metric.column.as_str());
+    comparison.shown.iter().filter(move |_| has_loss).filter(follows)
 }
 
 /// Whether such a figure of a run is of other data than the loss beside it.
@@ -216,8 +218,7 @@ pub(super) fn by_precision(comparison: &Comparison) -> Vec<(&Metric, BTreeMap<&s
     let runs = &comparison.runs;
     let mut found = Vec::new();
     let mut said: Vec<&Metric> = Vec::new();
-    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
-    for metric in judged.chain(&comparison.asked) {
+    for metric in comparison.shown.iter().map(Metric::measured) {
         if said.iter().any(|said| said.is_of_column(metric)) {
             continue;
         }

@@ -181,13 +181,8 @@ fn skipped(comparison: &Comparison) -> Option<String> {
 
 /// Whether seconds are shown or decide something.
 fn is_of_time(comparison: &Comparison) -> bool {
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    // the usual table has them
     comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)
-        || comparison.asked.is_empty() && comparison.targets.is_empty()
-        || judged
-            .chain(&comparison.asked)
-            .any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds)
+        || comparison.shown.iter().any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds)
 }
 
 /// Which runs lack the seconds of what they branched off, where seconds decide something.

@@ -9,14 +9,11 @@ use super::super::runs::Run;
 use super::names;
 use crate::run::column::Unit;
 
-/// Which runs shared their machine with others of these while the rest did not, where figures of time are compared.
+/// Which runs shared their machine with others of these while the rest did not, where figures of time are shown.
 pub(super) fn together(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
     let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
-    if !judged.chain(&comparison.asked).any(is_of_time)
-        && comparison.cut.is_none_or(|cut| cut.axis != Axis::Time)
-    {
+    if !comparison.shown.iter().any(is_of_time) && comparison.cut.is_none_or(|cut| cut.axis != Axis::Time) {
         return None;
     }
     let is_known =
