@@ -19,17 +19,26 @@ pub(super) fn steps_apart(run: &Run) -> impl Iterator<Item = u64> {
     own.into_iter().chain(run.parts.otherwise.iter().filter_map(of_part))
 }
 
-/// The last evaluation before a target and the way there, by the metric of that way, as means over the runs of a group
-/// that have reached it; `None` for another metric, and where none did.
-pub(super) fn ends(group: &Group, runs: &[Run], way: &Metric) -> Option<[f64; 2]> {
-    way.target.as_ref()?;
-    let of_run = |run: usize| {
-        let results = &runs[run].results;
-        Some([results.between(&way.name)?[0], results.get(&way.name)?])
-    };
-    let ends: Vec<[f64; 2]> = group.counted().filter_map(of_run).collect();
-    let mean = |which: usize| ends.iter().map(|end| end[which]).sum::<f64>() / ends.len() as f64;
-    (!ends.is_empty()).then(|| [mean(0), mean(1)])
+/// The way to a target, the last evaluation before that and the first one as good, by the metric of that way, as means
+/// over the runs of a group that have reached it.
+pub(super) struct End {
+    pub(super) at: f64,
+    between: [f64; 2],
+}
+
+impl End {
+    /// `None` for another metric, and where no run has reached the target.
+    pub(super) fn of(group: &Group, runs: &[Run], way: &Metric) -> Option<Self> {
+        way.target.as_ref()?;
+        let of_run = |run: usize| {
+            let results = &runs[run].results;
+            let [before, behind] = results.between(&way.name)?;
+            Some([results.get(&way.name)?, before, behind])
+        };
+        let ends: Vec<[f64; 3]> = group.counted().filter_map(of_run).collect();
+        let mean = |which: usize| ends.iter().map(|end| end[which]).sum::<f64>() / ends.len() as f64;
+        (!ends.is_empty()).then(|| Self { at: mean(0), between: [mean(1), mean(2)] })
+    }
 }
 
 /// Whether evaluations leave open which of two groups is better: which reached a target sooner, or has the better value
@@ -41,16 +50,13 @@ pub(super) fn is_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> 
     }
 }
 
-/// The group that seems to arrive later may have arrived right behind its last evaluation before the target, and that
-/// comes before the other group's way ends. A curve that bends more is further from the line, so it does not help that
-/// both were evaluated equally often.
+/// The ways end anywhere between two evaluations each, and these ranges overlap. A curve that bends is on either side
+/// of the line, by how much depends on the curve, so it does not help that both were evaluated equally often.
 fn is_way_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric) -> bool {
-    let [first, second] = groups.map(|group| ends(group, runs, way));
-    first.zip(second).is_some_and(
-        |([before, at], [other_before, other_at])| {
-            if at <= other_at { other_before < at } else { before < other_at }
-        },
-    )
+    let [first, second] = groups.map(|group| End::of(group, runs, way));
+    first.zip(second).is_some_and(|(first, second)| {
+        first.between[0] < second.between[1] && second.between[0] < first.between[1]
+    })
 }
 
 /// The values at a cut lie between those of evaluations that overlap although they are not equally far apart.

@@ -4,7 +4,7 @@ use super::super::compare::Comparison;
 use super::super::groups::Group;
 use super::super::metrics::Metric;
 use super::super::runs::Run;
-use super::super::sooner::{EVERY, ends, is_unknown, steps_apart};
+use super::super::sooner::{EVERY, End, is_unknown, steps_apart};
 use super::{is_of_time, listed, names, took_a_state};
 use crate::recipe::StepSizes;
 use crate::recipe::keys::{KEYS, Key, find};
@@ -193,12 +193,12 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
     for (metric, footing) in &comparison.judged {
-        let mut groups: Vec<(usize, &Group, [f64; 2])> = Vec::new();
+        let mut groups: Vec<(usize, &Group, f64)> = Vec::new();
         for group in &comparison.groups {
             let set = footing.of_group(group, runs, metric);
-            groups.extend(set.zip(ends(group, runs, metric)).map(|(set, ends)| (set, group, ends)));
+            groups.extend(set.zip(End::of(group, runs, metric)).map(|(set, end)| (set, group, end.at)));
         }
-        groups.sort_by(|(set, _, [_, a]), (other, _, [_, b])| set.cmp(other).then(a.total_cmp(b)));
+        groups.sort_by(|(set, _, a), (other, _, b)| set.cmp(other).then(a.total_cmp(b)));
         let next = groups.iter().map(|(set, group, _)| (set, group));
         let next = next.clone().zip(next.skip(1)).filter(|((set, _), (other, _))| set == other);
         let overlapping = next.filter(|((_, a), (_, b))| is_unknown([a, b], runs, metric));
