@@ -60,6 +60,18 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
         }
     }
     let is_diverged = |run: &usize| runs[*run].status == RunStatus::Diverged;
+    for target in &comparison.targets {
+        let has_reached = |run: &usize| target.way(&runs[*run].results).is_some() && !runs[*run].is_altered();
+        let counted = groups.iter().flat_map(|group| group.counted());
+        let later = counted.filter(is_diverged).filter(has_reached).count();
+        if later > 0 {
+            let (number, counts) = (count(later, "run"), if later == 1 { "counts" } else { "count" });
+            sentences.push(format!(
+                "{number} that diverged after reaching {} {counts} in means and tests of the way there",
+                target.shown()
+            ));
+        }
+    }
     // a note says why those are left out that are not what they say
     let incomplete = groups.iter().flat_map(|group| group.incomplete(runs));
     let incomplete = incomplete.filter(|&run| !runs[run].is_altered());

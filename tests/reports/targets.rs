@@ -471,3 +471,17 @@ fn ways_on_different_data_are_not_held_against_each_other_in_notes() {
         assert_eq!(pairs.matches('(').count(), 2, "{pairs}");
     }
 }
+
+#[test]
+fn runs_that_diverge_after_they_have_reached_a_target_count_and_are_told_of() {
+    let lab = lab();
+    let note = "1 run that diverged after reaching val_loss <= 4 counts in means and tests of the way there";
+    assert!(!text(&lab, &[]).contains(note));
+    for (id, losses) in [("b-3", [6.0, 3.5]), ("a-3", [7.0, 5.0])] {
+        let val = vec![(0, 10.0), (2, losses[0]), (3, 5.0), (4, losses[1])];
+        let lr = if id == "a-3" { 1e-3 } else { 3e-3 };
+        Fake { val, status: "diverged", ..Fake::new(id, 3, lr, 3.0) }.write(&lab.path("runs"));
+    }
+    let said = text(&lab, &[]);
+    assert!(said.contains(note) && said.contains("(3 of 3 reached)"), "{said}");
+}
