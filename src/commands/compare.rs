@@ -42,7 +42,8 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         cut: cut(args, &paths)?,
         judge: None,
         further,
-        asked: Vec::new(),
+        named: Vec::new(),
+        for_people,
         targets,
         order: match args.sort.as_deref() {
             None => RowOrder::Best,
@@ -52,13 +53,13 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         reverse: args.reverse,
     };
     options.judge = args.by.as_deref().map(|name| metric(name, &options)).transpose()?;
-    options.asked = asked(&args.metrics, &options)?;
+    options.named = named(&args.metrics, &options)?;
     let comparison = Comparison::new(&paths, &options)?;
     if comparison.runs.is_empty() {
         // all were removed since they were found
         return Err(UsageError("there is no run to compare".into()).into());
     }
-    let measures = comparison.measures(for_people);
+    let measures = &comparison.measures;
     if let RowOrder::By(name) = &options.order {
         check_key(name, &options, &comparison)?;
     }
@@ -72,9 +73,9 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     }
     plots.write()?;
     super::print(&match args.format {
-        TableFormat::Json => document(&comparison, &measures),
-        TableFormat::Csv => exporter(args.format).export(&comparison.table(&measures, false)),
-        TableFormat::Table | TableFormat::Markdown => text(args, &comparison, &measures),
+        TableFormat::Json => document(&comparison, measures),
+        TableFormat::Csv => exporter(args.format).export(&comparison.table(measures, false)),
+        TableFormat::Table | TableFormat::Markdown => text(args, &comparison, measures),
     })?;
     Ok(Exit::Finished)
 }
@@ -161,7 +162,7 @@ fn further(args: &CompareArgs, paths: &[PathBuf], targets: &[Target]) -> Vec<Met
 }
 
 /// The measures that the arguments name.
-fn asked(names: &[String], options: &Options) -> anyhow::Result<Vec<Measure>> {
+fn named(names: &[String], options: &Options) -> anyhow::Result<Vec<Measure>> {
     let measure = |name: &String| Measure::find(name).or_else(|| options.metric(name).map(Measure::Own));
     names.iter().map(|name| Ok(measure(name).ok_or_else(|| unknown(name, Measure::names()))?)).collect()
 }

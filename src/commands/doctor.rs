@@ -95,7 +95,7 @@ fn selftest(format: Format) -> anyhow::Result<Exit> {
         anyhow::bail!("{message}; {help}");
     }
     let temporary = tempfile::tempdir()?;
-    let cache = machine::cache_dir().unwrap_or_else(|| temporary.path().to_owned());
+    let cache = machine::own_cache_dir().unwrap_or_else(|| temporary.path().to_owned());
     let (mut trials, mut failed) = (Vec::new(), 0);
     let holds = selftest::run(libraries, 0, &cache, &mut |trial: Trial| {
         failed += usize::from(!trial.ok);

@@ -212,6 +212,14 @@ fn register_sigbus() -> io::Result<()> {
         let _ = (&stderr).write_all(FILE_GONE);
         low_level::exit(1)
     };
+    // The runtime's own handler would be called before this one, and restores the default action where no stack is at
+    // fault: a second thread that loses the file would then end the process without a word. On Linux an overflow of the
+    // stack sends SIGSEGV.
+    // SAFETY: no handler is installed, and no other thread runs yet that could be in the one that is taken away.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        libc::signal(SIGBUS, libc::SIG_DFL);
+    }
     // SAFETY: the action makes the system calls `write` and `_exit` and nothing else: it takes no lock, does not
     // allocate and cannot panic, so it may run in a signal handler.
     unsafe { low_level::register(SIGBUS, report) }.map(drop)
@@ -228,6 +236,42 @@ fn is_ignored(signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memmap2::Mmap;
+    use std::process::{Command, Stdio};
+    use std::sync::Barrier;
+
+    /// Set in the process that loses a file under eight threads.
+    const LOSES: &str = "RUNNER_TEST_LOSES_A_FILE";
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_that_lose_a_file_at_once_end_their_process_as_one_does() {
+        if std::env::var_os(LOSES).is_some() {
+            report_lost_files().expect("installed");
+            let file = tempfile::tempfile().expect("a file");
+            file.set_len(1 << 20).expect("a length");
+            // SAFETY: the threads below end the process when they find that nothing is there.
+            let lost = unsafe { Mmap::map(&file) }.expect("mapped");
+            file.set_len(0).expect("cut");
+            let at_once = Barrier::new(8);
+            thread::scope(|threads| {
+                for i in 0..8 {
+                    let (lost, at_once) = (&lost, &at_once);
+                    threads.spawn(move || {
+                        at_once.wait();
+                        std::hint::black_box(lost[i << 12]);
+                    });
+                }
+            });
+        }
+        let me = std::env::current_exe().expect("this test");
+        let name = "commands::signals::tests::threads_that_lose_a_file_at_once_end_their_process_as_one_does";
+        for _ in 0..30 {
+            let mut child = Command::new(&me);
+            child.args(["--exact", name]).env(LOSES, "yes").stdout(Stdio::null()).stderr(Stdio::null());
+            assert_eq!(child.status().expect("it starts").code(), Some(1));
+        }
+    }
 
     #[test]
     fn a_first_signal_is_told_what_it_does_and_how_long_that_takes() {

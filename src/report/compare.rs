@@ -29,7 +29,9 @@ pub struct Options {
     /// Metrics to gather beside those of the table of columns.
     pub further: Vec<Metric>,
     /// The measures that somebody named, which are then the only ones that are shown.
-    pub asked: Vec<Measure>,
+    pub named: Vec<Measure>,
+    /// Whether people read it, who are shown fewer measures than programs.
+    pub for_people: bool,
     /// Targets. Unless there is a judge, the rows are sorted by the tokens to the first, and those to each are tested.
     pub targets: Vec<Target>,
     /// What the rows are sorted by.
@@ -84,7 +86,9 @@ pub struct Comparison {
     /// The metrics that somebody named, what the rows are sorted by included: a reader must know where runs cannot be
     /// compared by one.
     pub asked: Vec<Metric>,
-    /// The metrics that decide something, and those that people see: what notes have to be about.
+    /// The measures that are shown.
+    pub measures: Vec<Measure>,
+    /// The metrics that decide something or are shown: what notes have to be about.
     pub shown: Vec<Metric>,
     /// The measures that somebody named.
     named: Vec<Measure>,
@@ -144,7 +148,7 @@ impl Comparison {
         let judged: Vec<_> =
             judges.into_iter().map(|metric| (metric.clone(), Footing::new(&runs, metric))).collect();
         let verdicts = verdicts(&groups, &runs, &judged);
-        let named = options.asked.clone();
+        let named = options.named.clone();
         let mut asked = further.clone();
         let sorted_by = sorted_by.iter().filter(|metric| judged.iter().all(|(judged, _)| judged != *metric));
         for metric in named.iter().filter_map(Measure::made_of).chain(sorted_by) {
@@ -153,8 +157,15 @@ impl Comparison {
             }
         }
         let (further, targets) = (further.clone(), targets.clone());
-        let shown = Vec::new();
-        let mut comparison = Self {
+        let measures = Measure::chosen(&named, &goals, &judged[0].0, options.for_people);
+        let mut shown: Vec<Metric> = Vec::new();
+        let deciding = judged.iter().map(|(metric, _)| metric);
+        for metric in deciding.chain(&asked).chain(measures.iter().filter_map(Measure::made_of)) {
+            if !shown.contains(metric) {
+                shown.push(metric.clone());
+            }
+        }
+        Ok(Self {
             runs,
             differences,
             groups,
@@ -164,12 +175,11 @@ impl Comparison {
             goals,
             further,
             asked,
+            measures,
             shown,
             named,
             cut: *cut,
-        };
-        comparison.shown = comparison.all_shown();
-        Ok(comparison)
+        })
     }
 
     /// The metric that the rows are ranked by, and the verdicts are about unless there are several targets.
@@ -184,34 +194,10 @@ impl Comparison {
         &self.judged[0].1
     }
 
-    fn all_shown(&self) -> Vec<Metric> {
-        let measures = self.measures(true);
-        let judged = self.judged.iter().map(|(metric, _)| metric);
-        let mut shown: Vec<Metric> = Vec::new();
-        for metric in judged.chain(&self.asked).chain(measures.iter().filter_map(Measure::made_of)) {
-            if !shown.contains(metric) {
-                shown.push(metric.clone());
-            }
-        }
-        shown
-    }
-
-    /// The measures that are shown: those that somebody named behind the ways to targets, or the usual ones with what
-    /// the rows are ranked by.
+    /// The measures that people see, whatever the comparison is written as.
     #[must_use]
-    pub fn measures(&self, for_people: bool) -> Vec<Measure> {
-        let mut measures = match self.named.is_empty() {
-            true => Measure::usual(for_people, &self.goals),
-            false => self.goals.iter().cloned().map(Measure::Own).collect(),
-        };
-        let ranked_by = Measure::Own(self.judge().clone());
-        let others = if self.named.is_empty() { std::slice::from_ref(&ranked_by) } else { &self.named };
-        for other in others {
-            if other.own().is_none() || measures.iter().all(|known| known.name() != other.name()) {
-                measures.push(other.clone());
-            }
-        }
-        measures
+    pub fn for_people(&self) -> Vec<Measure> {
+        Measure::chosen(&self.named, &self.goals, self.judge(), true)
     }
 
     /// The furthest point along an axis at which a run reached a target; `None` if none did.

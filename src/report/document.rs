@@ -76,7 +76,7 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
             let copies: Vec<&str> =
                 group.copies.iter().map(|&(copy, _)| comparison.runs[copy].id.as_str()).collect();
             let reached = targets.iter().map(|target| {
-                let (reached, of) = group.reached(&comparison.runs, target);
+                let (reached, of) = group.count_reached(&comparison.runs, target);
                 json!({ "reached": reached, "of": of })
             });
             json!({

@@ -15,8 +15,8 @@ pub(super) struct Fold<'a> {
     value: Option<f64>,
     /// The step of the row that it was taken from; NaN in a log of training.
     step: f64,
-    /// How many evaluations have a value.
-    evaluations: u64,
+    /// The steps of the evaluations of which it is the best: those with a value.
+    pub(super) evaluated: Vec<f64>,
     /// Every value, for a median.
     values: Vec<f64>,
     /// Whether an empty cell cannot occur, so that NaN is a loss that diverged.
@@ -67,7 +67,7 @@ impl<'a> Fold<'a> {
             place: 0,
             value: None,
             step: f64::NAN,
-            evaluations: 0,
+            evaluated: Vec::new(),
             values,
             is_always_there,
             around,
@@ -91,9 +91,15 @@ impl<'a> Fold<'a> {
     pub(super) fn take_of(&mut self, row: &[f64], step: f64) {
         if self.is_value(row[self.place]) {
             self.step = step;
-            self.evaluations += 1;
+            self.count(step);
         }
         self.take(row);
+    }
+
+    fn count(&mut self, step: f64) {
+        if matches!(self.metric.aggregate, Aggregate::Min | Aggregate::Max) {
+            self.evaluated.push(step);
+        }
     }
 
     /// Whether a cell says something: of anything but a loss that is always there, NaN is a cell without a value.
@@ -105,7 +111,9 @@ impl<'a> Fold<'a> {
     pub(super) fn take_around(&mut self, row: &[f64], step: f64, at: f64, cut: f64) {
         let value = row[self.place];
         if at <= cut {
-            self.evaluations += u64::from(self.is_value(value));
+            if self.is_value(value) {
+                self.count(step);
+            }
             self.take(row);
         }
         if self.is_value(value) {
@@ -116,7 +124,7 @@ impl<'a> Fold<'a> {
     /// The step of the last value of an evaluation, with the metric's name, where it is before the end of a run of so
     /// many steps: the best of a single one that somebody asked for is the last one, too. NaN is no step.
     pub(super) fn earlier(&self, log: &str, steps: f64) -> Option<(String, u64)> {
-        let is_only = log == dir::EVAL_CSV && self.best_of().is_some() && self.evaluations == 1;
+        let is_only = log == dir::EVAL_CSV && self.evaluated.len() == 1;
         let is_last = self.metric.aggregate == Aggregate::Last || is_only;
         (is_last && self.is_behind(steps)).then(|| (self.metric.name.clone(), self.step as u64))
     }
@@ -128,14 +136,14 @@ impl<'a> Fold<'a> {
 
     /// Of how many evaluations it is the best, with the metric's name; `None` for another one.
     pub(super) fn best_of(&self) -> Option<(String, u64)> {
-        let is_best = matches!(self.metric.aggregate, Aggregate::Min | Aggregate::Max);
-        (is_best && self.evaluations > 0 && self.value.is_some())
-            .then(|| (self.metric.name.clone(), self.evaluations))
+        (!self.evaluated.is_empty() && self.value.is_some())
+            .then(|| (self.metric.name.clone(), self.evaluated.len() as u64))
     }
 
-    /// Counts the evaluations of another log whose best value its own takes the place of.
-    pub(super) fn beats(&mut self, evaluations: u64) {
-        self.evaluations += evaluations;
+    /// Counts the evaluations of another log of which it is the best, too: those of steps that its own lacks.
+    pub(super) fn evaluated_before(&mut self, steps: &[f64]) {
+        let further: Vec<f64> = steps.iter().copied().filter(|step| !self.evaluated.contains(step)).collect();
+        self.evaluated.extend(further);
     }
 
     /// Whether it has a value that takes the place of the known one: a later or a better one, where `is_own` says that

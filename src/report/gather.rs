@@ -108,6 +108,7 @@ pub fn gather(
     finish(each, &trained.header, values, &mut results);
     let mut malformed = trained.malformed;
     let mut unreadable: Vec<String> = trained.unreadable.into_iter().collect();
+    let mut evaluated_before: Vec<(String, Vec<f64>)> = Vec::new();
     for log in [dir::VAL_CSV, dir::EVAL_CSV] {
         let (mut each, mut last) = Fold::of_log(log, further, values);
         each.append(&mut last);
@@ -169,11 +170,16 @@ pub fn gather(
                     let asked = asked.get(fold.place);
                     asked.is_some_and(|asked| goes_on(&asked.basis, &fold.metric.column))
                 };
-                each.retain(|fold| fold.supersedes(&results, is_own));
-                for fold in &mut each {
-                    fold.beats(results.best_of(&fold.metric.name).unwrap_or(0));
-                    results.forget(&fold.metric.name);
+                for fold in each.iter_mut().filter(|fold| is_own(fold)) {
+                    let known = evaluated_before.iter().find(|(name, _)| *name == fold.metric.name);
+                    fold.evaluated_before(known.map_or(&[], |(_, steps)| steps));
                 }
+                let supersedes = |fold: &mut Fold| fold.supersedes(&results, is_own);
+                let better: Vec<Fold> = each.extract_if(.., supersedes).collect();
+                // a value that stays is the best of these as well
+                each.iter().filter(|fold| is_own(fold)).for_each(|fold| results.count_again(fold));
+                each = better;
+                each.iter().for_each(|fold| results.forget(&fold.metric.name));
                 results.count_best(&each, 0);
             }
             None => results.count_best(&each, rows.get()),
@@ -181,8 +187,10 @@ pub fn gather(
         if let Some(steps) = results.get("steps") {
             results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(log, steps)));
             if log == dir::VAL_CSV {
-                let behind = each.iter().filter(|fold| fold.is_behind(steps));
-                results.behind.extend(behind.map(|fold| fold.metric.column.clone()));
+                for fold in each.iter_mut().filter(|fold| fold.is_behind(steps)) {
+                    results.behind.push(fold.metric.column.clone());
+                    evaluated_before.push((fold.metric.name.clone(), std::mem::take(&mut fold.evaluated)));
+                }
             }
         }
         let asked = |fold: &Fold| Some((fold.metric.name.clone(), asked.get(fold.place)?.clone()));

@@ -62,12 +62,22 @@ impl Group {
         spread(&values).filter(|_| !self.is_mixed(runs, metric))
     }
 
-    /// How many of its runs have reached a target, of how many that count.
+    /// Its runs, one for each seed, that are what they say and of which it is known whether they have reached a target,
+    /// each with whether it has.
+    pub fn reached<'a>(
+        &'a self,
+        runs: &'a [Run],
+        target: &'a Target,
+    ) -> impl Iterator<Item = (usize, bool)> + 'a {
+        let known = self.counted().filter(|&i| !runs[i].is_altered());
+        known.map(|i| (i, target.way(&runs[i].results).is_some()))
+    }
+
+    /// How many of its runs have [reached](Self::reached) a target, of how many.
     #[must_use]
-    pub fn reached(&self, runs: &[Run], target: &Target) -> (usize, usize) {
-        let has_reached = |i: &usize| !runs[*i].is_altered() && target.way(&runs[*i].results).is_some();
-        let reached = self.counted().filter(has_reached).count();
-        (reached, self.counted().count())
+    pub fn count_reached(&self, runs: &[Run], target: &Target) -> (usize, usize) {
+        let reached: Vec<bool> = self.reached(runs, target).map(|(_, reached)| reached).collect();
+        (reached.iter().filter(|reached| **reached).count(), reached.len())
     }
 
     /// Its runs, one for each seed, that are left out because they are not complete.

@@ -32,10 +32,9 @@ impl Measure {
         metrics().iter().map(|metric| metric.name.as_str()).chain(["speedup", "gain"])
     }
 
-    /// The measures shown unless the user asks for others: all metrics to programs, fewer to people. With `goals`, the
+    /// The measures of which nobody named others: all metrics to programs, fewer to people. With `goals`, the
     /// metrics of the ways to targets, people see these, the best values and the speed.
-    #[must_use]
-    pub fn usual(for_people: bool, goals: &[Metric]) -> Vec<Self> {
+    fn usual(for_people: bool, goals: &[Metric]) -> Vec<Self> {
         let mut bests: Vec<&Metric> = Vec::new();
         for best in goals.iter().filter_map(|goal| Some(&goal.target.as_ref()?.best)) {
             if !bests.contains(&best) {
@@ -56,6 +55,22 @@ impl Measure {
             }
         };
         all.into_iter().cloned().map(Self::Own).collect()
+    }
+
+    /// The measures that are shown: those that somebody `named` behind the ways to targets, or the usual ones with the
+    /// metric that the rows are ranked by. Each comes once.
+    pub(super) fn chosen(named: &[Self], goals: &[Metric], judge: &Metric, for_people: bool) -> Vec<Self> {
+        let (first, others) = match named {
+            [] => (Self::usual(for_people, goals), vec![Self::Own(judge.clone())]),
+            named => (goals.iter().cloned().map(Self::Own).collect(), named.to_vec()),
+        };
+        let mut chosen: Vec<Self> = Vec::new();
+        for measure in first.into_iter().chain(others) {
+            if chosen.iter().all(|known| known.name() != measure.name()) {
+                chosen.push(measure);
+            }
+        }
+        chosen
     }
 
     /// The metric, where it is one of the run itself.

@@ -35,7 +35,7 @@ pub(super) fn table(comparison: &Comparison, measures: &[Measure]) -> Table {
 /// `complete` ones, whose number the row has.
 fn cell(comparison: &Comparison, group: &Group, metric: &Metric, complete: usize) -> Cell {
     let runs = &comparison.runs;
-    let reached = metric.target.as_ref().map(|target| group.reached(runs, target));
+    let reached = metric.target.as_ref().map(|target| group.count_reached(runs, target));
     let Some(spread) = group.spread(runs, metric) else {
         let missed = reached.filter(|(reached, of)| reached < of);
         return missed

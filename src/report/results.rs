@@ -130,6 +130,17 @@ impl Results {
         }
     }
 
+    /// Counts the evaluations of a log that has no better value of a metric, where it has further ones.
+    pub(super) fn count_again(&mut self, fold: &Fold) {
+        let Some((name, evaluations)) = fold.best_of() else { return };
+        if let Some((_, known)) = self.best_of.iter_mut().find(|(known, _)| *known == name)
+            && *known != evaluations
+        {
+            *known = evaluations;
+            self.scattered.push(name);
+        }
+    }
+
     /// The step of a row of `eval.csv` that has reached a target which the rows of `val.csv`, whose column it is, have
     /// not.
     #[must_use]
@@ -157,9 +168,9 @@ impl Results {
         self.values.push((metric, at));
     }
 
-    /// Takes note that the end of the way to a target lies at this point or before.
+    /// Takes note that the end of the way to a target lies at this point or before, at the beginning too.
     pub(super) fn reached_by(&mut self, metric: String, at: f64) {
-        self.between.push((metric, [0.0, at]));
+        self.between.push((metric, [f64::NEG_INFINITY, at]));
     }
 
     /// Takes note of a target that the first evaluation had reached already.

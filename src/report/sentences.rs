@@ -48,27 +48,23 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for target in &comparison.targets {
-        let reached = groups.iter().map(|group| group.reached(runs, target));
-        let missed: usize = reached.map(|(reached, of)| of - reached).sum();
-        if missed > 0 {
-            let (runs, is) = (count(missed, "run"), if missed == 1 { "is" } else { "are" });
-            sentences.push(format!(
-                "{runs} that did not reach {} {is} left out of means and tests of the way there",
-                target.shown()
-            ));
-        }
-    }
+    let is = |number: usize| if number == 1 { "is" } else { "are" };
     let is_diverged = |run: &usize| runs[*run].status == RunStatus::Diverged;
     for target in &comparison.targets {
-        let has_reached = |run: &usize| target.way(&runs[*run].results).is_some() && !runs[*run].is_altered();
-        let counted = groups.iter().flat_map(|group| group.counted());
-        let later = counted.filter(is_diverged).filter(has_reached).count();
-        if later > 0 {
-            let (number, counts) = (count(later, "run"), if later == 1 { "counts" } else { "count" });
+        let known = groups.iter().flat_map(|group| group.reached(runs, target));
+        let (reached, missed): (Vec<_>, Vec<_>) = known.partition(|(_, reached)| *reached);
+        let later = reached.iter().filter(|(run, _)| is_diverged(run)).count();
+        let target = target.shown();
+        if !missed.is_empty() {
+            let (runs, is) = (count(missed.len(), "run"), is(missed.len()));
             sentences.push(format!(
-                "{number} that diverged after reaching {} {counts} in means and tests of the way there",
-                target.shown()
+                "{runs} that did not reach {target} {is} left out of means and tests of the way there"
+            ));
+        }
+        if later > 0 {
+            let (runs, counts) = (count(later, "run"), if later == 1 { "counts" } else { "count" });
+            sentences.push(format!(
+                "{runs} that diverged after reaching {target} {counts} in means and tests of the way there"
             ));
         }
     }
@@ -76,8 +72,11 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
     let incomplete = groups.iter().flat_map(|group| group.incomplete(runs));
     let incomplete = incomplete.filter(|&run| !runs[run].is_altered());
     let (diverged, others): (Vec<usize>, Vec<usize>) = incomplete.partition(is_diverged);
-    let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
-    let is = |number: usize| if number == 1 { "is" } else { "are" };
+    let of_what = match (comparison.judge().target.is_some(), comparison.targets.is_empty()) {
+        (true, _) => "the other means",
+        (false, true) => "means and tests",
+        (false, false) => "the other means and tests",
+    };
     if !others.is_empty() {
         let is = is(others.len());
         let what = match comparison.cut {

@@ -1,8 +1,7 @@
 //! Whether evaluations tell which of two groups of runs is better at a point, or reached a target sooner.
 //!
-//! The way to a target is interpolated between the evaluations on both sides of it. Losses fall ever more slowly, so
-//! the line between two evaluations lies above the curve: the target was reached sooner than it seems, by how much
-//! depends on the curve and on how far apart they are.
+//! The way to a target is interpolated between the evaluations on both sides of it. The line between two evaluations
+//! lies above a curve that flattens and below one that begins to fall: the target was reached anywhere between the two.
 
 use super::groups::Group;
 use super::metrics::Metric;
@@ -19,8 +18,8 @@ pub(super) fn steps_apart(run: &Run) -> impl Iterator<Item = u64> {
     own.into_iter().chain(run.parts.otherwise.iter().filter_map(of_part))
 }
 
-/// The way to a target, the last evaluation before that and the first one as good, by the metric of that way, as means
-/// over the runs of a group that have reached it.
+/// The way to a target, and the evaluations before and behind its end, by the metric of that way: the means over the
+/// runs of a group that have reached it and count.
 pub(super) struct End {
     pub(super) at: f64,
     between: [f64; 2],
@@ -35,9 +34,21 @@ impl End {
             let [before, behind] = results.between(&way.name)?;
             Some([results.get(&way.name)?, before, behind])
         };
-        let ends: Vec<[f64; 3]> = group.counted().filter_map(of_run).collect();
+        let counted = group.counted().filter(|&run| runs[run].counts(way));
+        let ends: Vec<[f64; 3]> = counted.filter_map(of_run).collect();
         let mean = |which: usize| ends.iter().map(|end| end[which]).sum::<f64>() / ends.len() as f64;
         (!ends.is_empty()).then(|| Self { at: mean(0), between: [mean(1), mean(2)] })
+    }
+
+    /// Whether it is known to the step.
+    fn is_exact(&self) -> bool {
+        self.between[0] >= self.between[1]
+    }
+
+    /// Whether it may come before the last place at which another one may.
+    fn may_precede(&self, other: &Self) -> bool {
+        let (first, last) = (self.between[0], other.between[1]);
+        first < last || self.is_exact() && first <= last
     }
 }
 
@@ -55,14 +66,15 @@ pub(super) fn is_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> 
 fn is_way_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric) -> bool {
     let [first, second] = groups.map(|group| End::of(group, runs, way));
     first.zip(second).is_some_and(|(first, second)| {
-        first.between[0] < second.between[1] && second.between[0] < first.between[1]
+        first.may_precede(&second) && second.may_precede(&first) && !(first.is_exact() && second.is_exact())
     })
 }
 
 /// The values at a cut lie between those of evaluations that overlap although they are not equally far apart.
 fn is_value_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
     let sides = |group: &Group| -> Vec<([f64; 2], f64)> {
-        group.counted().filter_map(|run| runs[run].results.sides(&metric.name)).collect()
+        let counted = group.counted().filter(|&run| runs[run].counts(metric));
+        counted.filter_map(|run| runs[run].results.sides(&metric.name)).collect()
     };
     let [first, second] = groups.map(sides);
     let range = |sides: &[([f64; 2], f64)]| {

@@ -8,5 +8,5 @@ use std::path::Path;
 /// another user's would be believed or none can be written.
 #[must_use]
 pub fn cache(runs_dir: &Path) -> Cache {
-    Cache::new(runs_dir.join(".cache"), machine::cache_dir().map(|own| own.join("texts")))
+    Cache::new(runs_dir.join(".cache"), machine::own_cache_dir().map(|own| own.join("texts")))
 }

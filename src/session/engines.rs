@@ -38,7 +38,7 @@ pub fn fused(
     Ok(match cuda {
         None => Box::new(cpu::ranked_engine(plan, comm.clone())?),
         Some(index) => {
-            let (libraries, cache) = (Libraries::get(), machine::cache_dir());
+            let (libraries, cache) = (Libraries::get(), machine::own_cache_dir());
             match on_devices(comm) {
                 None => Box::new(cuda::engine(libraries, index, plan, cache.as_deref())?),
                 Some(comm) => Box::new(cuda::ranked_engine(libraries, index, plan, cache.as_deref(), comm)?),
@@ -56,7 +56,7 @@ pub fn timed_cuda(
     index: usize,
     comm: &Arc<dyn Comm>,
 ) -> Result<cuda::TimedEngine, EngineError> {
-    cuda::timed_engine(Libraries::get(), index, plan, machine::cache_dir().as_deref(), on_devices(comm))
+    cuda::timed_engine(Libraries::get(), index, plan, machine::own_cache_dir().as_deref(), on_devices(comm))
 }
 
 /// The dfdx engine, the reference, on the CPU.

@@ -3,7 +3,7 @@
 //! set anything.
 
 use super::ending::UsageError;
-use super::machine::cache_dir;
+use super::machine::{cache_dir, is_own};
 use crate::comm::Secret;
 use crate::regular;
 use std::fs;
@@ -52,6 +52,12 @@ fn find(file: Option<&Path>, word: Option<Vec<u8>>, cache: Option<&Path>) -> Res
     let dir = cache.ok_or_else(|| {
         format!("ranks share a secret, and neither HOME nor XDG_CACHE_HOME says where: {instead}")
     })?;
+    if !is_own(dir) {
+        return Err(format!(
+            "ranks share a secret, and `{}` is another user's directory: {instead}",
+            dir.display()
+        ));
+    }
     let path = dir.join(FILE);
     let bytes = made(dir, &path).map_err(|problem| format!("{}: {problem}; or {instead}", path.display()))?;
     of(&bytes, &path.display().to_string())

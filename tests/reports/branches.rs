@@ -71,6 +71,8 @@ fn a_branch_that_seems_to_reach_a_loss_later_may_have_been_there_before_it_began
     assert!(later.contains(note) && later.contains(unknown) && !later.contains("Welch"), "{later}");
     let sooner = said([9, 10], [4, 5]);
     assert!(sooner.contains(note) && sooner.contains("Welch's t") && !sooner.contains(unknown), "{sooner}");
+    let at_once = said([9, 10], [9, 10]);
+    assert!(at_once.contains(unknown) && !at_once.contains("Welch"), "{at_once}");
 }
 
 #[test]

@@ -114,6 +114,16 @@ fn a_row_of_eval_csv_that_beats_val_csv_is_the_best_of_both() {
     assert!(said.contains("50.0 %"), "{said}");
     assert!(said.contains("best_poems_acc is the best of 2 and 3 evaluations"), "{said}");
     assert!(!said.contains("last measured before"), "{said}");
+    // one that is no better was a chance as well, and one of the same step is none
+    let log = lab.path("runs/fake-1/eval.csv");
+    let row = fs::read_to_string(&log).expect("a log");
+    for (instead, is_further) in
+        [(row.replace(",0.5", ",0.2"), true), (row.replace("\n3,768", "\n2,512"), false)]
+    {
+        fs::write(&log, instead).expect("a log");
+        let said = text(&lab, &["--by", "best_poems_acc"]);
+        assert_eq!(said.contains("is the best of 2 and 3 evaluations"), is_further, "{said}");
+    }
 }
 
 #[test]
@@ -175,7 +185,8 @@ fn seconds_of_runs_that_scored_tasks_for_a_part_only_are_not_put_down_to_recipes
         assert_eq!(said.contains(apart), said_of_it.is_some(), "{tasks}: {said}");
         assert!(said_of_it.is_none_or(|words| said.contains(words)), "{tasks}: {said}");
         // a step is no slower for it
-        assert!(!text(&lab, &["--by", "tokens_per_s"]).contains("under other settings"), "{tasks}");
+        let speed = ["--by", "tokens_per_s", "--metrics", "tokens_per_s"];
+        assert!(!text(&lab, &speed).contains("under other settings"), "{tasks}");
     }
     write(json!(["choices"]), json!({"eval.every": 4, "checkpoint.every": 1}));
     let said = text(&lab, &["--by", "tokens_per_s"]);
@@ -222,19 +233,25 @@ fn a_batch_that_grows_is_evaluated_more_often_by_its_tokens() {
 #[test]
 fn what_differs_within_each_of_equal_runs_does_not_differ_between_them() {
     let lab = Lab::new();
+    let rows = [(0, 10.5), (1, 7.0), (2, 6.0), (4, 3.5)];
     let sessions = json!([
         {"from_step": 0, "to_step": 2, "settings": {"eval.every": 1}},
         {"from_step": 2, "settings": {"eval.every": 2}},
     ]);
-    for seed in 1..=2 {
-        let fake = Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0);
-        let run = Fake { extra: json!({ "sessions": sessions }), ..fake }.write(&lab.path("runs"));
-        with_recipe(&run, "[model]\nblock_size = 32\n\n[eval]\nevery = 2\n\n[batch]\ntotal_tokens = 512\n");
+    // for how long each value held shows in the evaluations that there are
+    for (val, are_equal) in [(&rows[..], true), (&rows[1..], false)] {
+        for (seed, val) in [(1, &rows[..]), (2, val)] {
+            let extra = json!({ "sessions": sessions });
+            let fake =
+                Fake { extra, val: val.to_vec(), ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) };
+            let batch = "[model]\nblock_size = 32\n\n[eval]\nevery = 2\n\n[batch]\ntotal_tokens = 512\n";
+            with_recipe(&fake.write(&lab.path("runs")), batch);
+        }
+        let said = text(&lab, &["--by", "best_val_loss"]);
+        assert_eq!(!said.contains("equally often (eval.every = 1 and 2)"), are_equal, "{said}");
+        let said = text(&lab, &["--by", "elapsed_s"]);
+        assert_eq!(!said.contains("runs differ in the tokens between evaluations"), are_equal, "{said}");
     }
-    let said = text(&lab, &["--by", "best_val_loss"]);
-    assert!(said.contains("equally often (eval.every = 1 and 2)"), "{said}");
-    let said = text(&lab, &["--by", "elapsed_s"]);
-    assert!(!said.contains("tokens between evaluations"), "{said}");
 }
 
 #[test]
@@ -285,4 +302,38 @@ fn seconds_of_runs_that_read_more_at_an_evaluation_are_not_put_down_to_recipes()
             assert_eq!(said.contains(note), is_said, "{args:?}: {said}");
         }
     }
+}
+
+#[test]
+fn a_run_that_has_not_ended_has_no_lowest_batch_to_compare() {
+    let lab = Lab::new();
+    let write = |status, losses: &[f64]| {
+        for (seed, status, losses) in [(1, "finished", &[10.0, 8.0, 6.0, 3.0][..]), (2, status, losses)] {
+            let fake = Fake {
+                status,
+                losses: losses.to_vec(),
+                ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0)
+            };
+            fake.write(&lab.path("runs"));
+        }
+        text(&lab, &[])
+    };
+    let note = "best_loss is the lowest of single batches";
+    assert!(!write("interrupted", &[10.0, 8.0]).contains(note));
+    // of those that have, some made more steps
+    assert!(write("finished", &[10.0, 8.0]).contains(note));
+}
+
+#[test]
+fn programs_are_told_of_what_they_alone_are_shown() {
+    let lab = Lab::new();
+    for (i, every) in [1, 2].into_iter().enumerate() {
+        let run = Fake::new(&format!("fake-{i}"), 1, 1e-3 * (i + 1) as f64, 3.0).write(&lab.path("runs"));
+        with_recipe(&run, &format!("[eval]\nevery = {every}\n"));
+    }
+    let note = "equally often (eval.every = 1 and 2): best_val_loss is better";
+    let args = ["--target", "loss=4"];
+    assert!(!text(&lab, &args).contains(note));
+    let notes = crate::report_support::compared(&lab, &args)["notes"].to_string();
+    assert!(notes.contains(note), "{notes}");
 }

@@ -89,9 +89,12 @@ fn memory_of_a_process_that_had_trained_other_runs_is_not_put_down_to_the_recipe
         "memory_bytes was measured in part in processes that had trained other runs before: 2 sets of runs";
     assert!(said.contains(note), "{said}");
     for metric in ["tokens_per_s", "elapsed_s", "loss"] {
-        let said = text(&lab, &["--by", metric]);
-        assert!(!said.contains(&format!("{metric} was measured")), "{said}");
+        let said = text(&lab, &["--by", metric, "--metrics", metric]);
+        assert!(!said.contains("that had trained other runs before"), "{said}");
     }
+    let beside =
+        "memory_bytes was measured in part in processes that had trained other runs before, so it says";
+    assert!(text(&lab, &[]).contains(beside));
 }
 
 #[test]

@@ -186,6 +186,16 @@ fn legend(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_tables_of_a_page_have_the_columns_that_were_asked_for() {
+    let lab = Lab::new();
+    Fake::new("fake-1", 1, 1e-3, 3.0).write(&lab.path("runs"));
+    let has_memory =
+        |args: &[&str]| String::from_utf8_lossy(&plot(&lab, "a.html", args)).contains(">memory<");
+    assert!(has_memory(&[]) && has_memory(&["--format", "csv"]));
+    assert!(!has_memory(&["--metrics", "val_loss"]));
+}
+
+#[test]
 fn a_legend_tells_lines_apart_in_few_words_in_every_kind_of_plot() {
     let lab = Lab::new();
     for (i, lr) in [1e-2, 1e-4, 1e-3].into_iter().enumerate() {

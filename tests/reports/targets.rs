@@ -415,6 +415,35 @@ fn what_was_reached_by_the_first_evaluation_is_no_figure_to_test() {
     let found = document(&lab, &["--target", "val_loss=4"]);
     assert!(found["tests"][0]["p"].is_null() && found["tests"][0]["difference"].is_number(), "{found:#}");
     assert!(text(&lab, &[]).contains("which is sooner is not known"), "{}", text(&lab, &[]));
+    // the other one was there at its beginning, as this one may have been
+    for seed in 1..=3u64 {
+        let val = vec![(0, 4.0 - 0.1 * seed as f64), (4, 3.0)];
+        Fake { val, ..Fake::new(&format!("0-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    }
+    let found = document(&lab, &["--target", "val_loss=4"]);
+    assert!(found["tests"][0]["p"].is_null() && found["tests"][0]["difference"].is_number(), "{found:#}");
+}
+
+#[test]
+fn a_run_that_counts_in_no_mean_leaves_no_order_open() {
+    let lab = Lab::new();
+    for (i, before) in [4.1, 6.0].into_iter().enumerate() {
+        for seed in 1..=3u64 {
+            let noise = 0.1 * seed as f64;
+            let val = vec![(0, 10.0), (2, before), (3, 3.0 + 1.2 * i as f64 - noise / 2.0), (4, 2.0 - noise)];
+            Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) }
+                .write(&lab.path("runs"));
+        }
+    }
+    let is_tested = || document(&lab, &["--target", "val_loss=4"])["tests"][0]["p"].is_number();
+    assert!(is_tested());
+    // it may have been there before all of the others
+    let extra = serde_json::json!({"data_changed": true, "error": "`x.bin` was changed while it is in use"});
+    let val = vec![(4, 3.0)];
+    Fake { val, extra, status: "failed", ..Fake::new("1-4", 4, 2e-3, 3.0) }.write(&lab.path("runs"));
+    let said = text(&lab, &[]);
+    assert!(is_tested() && !said.contains("which is sooner is not known"), "{said}");
+    assert!(!said.contains("did not reach val_loss"), "{said}");
 }
 
 #[test]
@@ -461,7 +490,7 @@ fn ways_on_different_data_are_not_held_against_each_other_in_notes() {
     }
     let said = lab.run(["compare", "runs", "--target", "val_loss=4,val_loss=6.5"]).expect(0).stdout.clone();
     for target in ["4", "6.5"] {
-        let note = format!("tokens_to_val_loss={target}: evaluations are further apart than the ways of ");
+        let note = format!("tokens_to_val_loss={target}: the ways of ");
         let pairs = said.lines().find_map(|line| line.strip_prefix(&*note)).expect("a note");
         for pair in ["1e-3 and 3e-3", "2e-3 and 4e-3"] {
             let [one, other] = pair.split_once(" and ").map(|(one, other)| [one, other]).expect("a pair");

@@ -32,7 +32,8 @@ pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
         cut: None,
         judge: None,
         further: Vec::new(),
-        asked: Vec::new(),
+        named: Vec::new(),
+        for_people: true,
         targets: Vec::new(),
         order: RowOrder::Best,
         reverse: false,
@@ -52,7 +53,7 @@ pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
     let recipes = side_by_side(&columns, runs, differing.collect(), shared.collect());
     let of_plan: Vec<Vec<(String, String)>> = runs.iter().map(plan).collect();
     let (differing, shared) = told_apart(&of_plan);
-    let measured = tables(&comparison, &comparison.measures(true));
+    let measured = tables(&comparison, &comparison.measures);
     let measured: Vec<Value> = measured.iter().map(|(title, table)| json_of(*title, table, &[])).collect();
     Ok(json!({
         "shared": tame(&comparison.shared_line()),

@@ -13,6 +13,9 @@ use crate::run::dir;
 use crate::wording::thousands;
 use std::collections::BTreeSet;
 
+/// The metric of which the run's own evaluations are counted.
+const BEST_VAL_LOSS: &str = "best_val_loss";
+
 pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
@@ -41,16 +44,9 @@ pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// How often runs were evaluated, where that differs.
-pub(super) struct Cadences {
-    /// As a phrase.
-    how: String,
-    /// Whether it differs between runs, and not between parts of each of them.
-    is_of_runs: bool,
-}
-
-/// How often runs were evaluated, where that differs: steps of a batch that grows are of few tokens first.
-pub(super) fn differing(runs: &[Run]) -> Option<Cadences> {
+/// How often runs were evaluated, as a phrase, where that differs between them: steps of a batch that grows are of few
+/// tokens first, and a part may have been trained under another value.
+pub(super) fn differing(runs: &[Run]) -> Option<String> {
     let cadence = |run: &Run| {
         let steps: BTreeSet<u64> = steps_apart(run).collect();
         let sizes = run.step_sizes();
@@ -60,26 +56,27 @@ pub(super) fn differing(runs: &[Run]) -> Option<Cadences> {
         // the stages of one that grows decide as well, where there are evaluations
         let is_growing = |sizes: &StepSizes| !sizes.is_constant() && steps.last() != Some(&0);
         let growing = sizes.filter(is_growing);
-        (!steps.is_empty()).then_some((apart, steps, growing))
+        // for how long each value held shows in how many there are
+        let made = run.results.best_of(BEST_VAL_LOSS).filter(|_| steps.len() > 1 && run.complete);
+        (!steps.is_empty()).then_some((apart, steps, growing, made))
     };
     let cadences: Vec<_> = runs.iter().filter_map(cadence).collect();
-    let (first, _, growing) = cadences.first()?;
-    let is_of_runs = cadences.iter().any(|(apart, _, sizes)| (apart, sizes) != (first, growing));
-    if !is_of_runs && first.len() == 1 {
+    let (first, _, growing, _) = cadences.first()?;
+    let made: BTreeSet<u64> = cadences.iter().filter_map(|(.., made)| *made).collect();
+    let is_one = cadences.iter().all(|(apart, _, sizes, _)| (apart, sizes) == (first, growing));
+    if is_one && made.len() <= 1 {
         return None;
     }
-    let steps: BTreeSet<u64> = cadences.iter().flat_map(|(_, steps, _)| steps).copied().collect();
+    let steps: BTreeSet<u64> = cadences.iter().flat_map(|(_, steps, ..)| steps).copied().collect();
     if steps.len() > 1 {
-        let how = format!("eval.every = {}", listed(steps.into_iter().map(thousands).collect()));
-        return Some(Cadences { how, is_of_runs });
+        return Some(format!("eval.every = {}", listed(steps.into_iter().map(thousands).collect())));
     }
     let apart: BTreeSet<[u64; 2]> = cadences.into_iter().flat_map(|(apart, ..)| apart).collect();
     let shown = |[first, last]: [u64; 2]| match first == last {
         true => thousands(first),
         false => format!("{} to {}", thousands(first), thousands(last)),
     };
-    let how = format!("every {} tokens", listed(apart.into_iter().map(shown).collect()));
-    Some(Cadences { how, is_of_runs })
+    Some(format!("every {} tokens", listed(apart.into_iter().map(shown).collect())))
 }
 
 /// Tokens of a run's first steps, and of those of its whole batch.
@@ -94,8 +91,8 @@ fn best_values(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
 }
 
 /// Which figures depend on how often a run is evaluated, where that differs as [`differing`] says.
-pub(super) fn cadences(comparison: &Comparison, cadences: Option<&Cadences>) -> Option<String> {
-    let (runs, Cadences { how, .. }) = (&comparison.runs, cadences?);
+pub(super) fn cadences(comparison: &Comparison, how: Option<&str>) -> Option<String> {
+    let (runs, how) = (&comparison.runs, how?);
     let best: Vec<String> = best_values(comparison).map(|metric| metric.name.clone()).collect();
     let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
         || runs.iter().any(|run| !run.results.interpolated().is_empty());
@@ -137,7 +134,7 @@ fn reads_differ(runs: &[Run]) -> bool {
 }
 
 /// Which figures depend on settings that no recipe is told apart by, where these differ.
-pub(super) fn pauses(comparison: &Comparison, cadences: Option<&Cadences>) -> Option<String> {
+pub(super) fn pauses(comparison: &Comparison, how: Option<&str>) -> Option<String> {
     let differs = |key: &&Key| {
         let known = comparison.runs.iter().filter(|run| !run.recipe.is_empty());
         let mut values = known.map(|run| run.value(key.path).or_else(|| key.default_json()));
@@ -150,7 +147,7 @@ pub(super) fn pauses(comparison: &Comparison, cadences: Option<&Cadences>) -> Op
     // as many as there are, or of several sets
     let is_key = |key: &str| pauses.iter().any(|known| known == key);
     let reads_more = !is_key(TOKENS) && !is_key(BATCHES) && reads_differ(&comparison.runs);
-    let reads_sooner = !is_key(EVERY) && cadences.is_some_and(|found| found.is_of_runs);
+    let reads_sooner = !is_key(EVERY) && how.is_some();
     if is_of_time {
         pauses.extend(reads_more.then(|| "the tokens of an evaluation".to_owned()));
         pauses.extend(reads_sooner.then(|| "the tokens between evaluations".to_owned()));
@@ -172,14 +169,15 @@ pub(super) fn pauses(comparison: &Comparison, cadences: Option<&Cadences>) -> Op
 
 /// Whether the best loss of a batch is shown of runs that have other batches or other numbers of them.
 pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
-    let runs = &comparison.runs;
     let is_best = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.aggregate == Aggregate::Min;
     let asked = comparison.shown.iter().find(is_best)?;
     let batches = |run: &Run| {
         (run.step_sizes().as_ref().map(first_and_last), run.results.get("steps").unwrap_or(0.0) as u64)
     };
-    let is_mixed = runs.iter().any(|run| batches(run) != batches(&runs[0]));
-    is_mixed.then(|| {
+    // one that has not ended has seen fewer
+    let mut of = comparison.runs.iter().filter(|run| run.counts(asked)).map(batches);
+    let first = of.next();
+    of.any(|batches| Some(batches) != first).then(|| {
         format!(
             "{} is the lowest of single batches: lower by chance the smaller these are and the more there are",
             asked.name
@@ -187,8 +185,7 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Which ways to targets differ by less than the evaluations there are apart, so that the order of the recipes is not
-/// known.
+/// Which ways to targets end between evaluations that overlap, so that the order of the recipes is not known.
 pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
@@ -207,7 +204,7 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
         // of one log with a row for each step, the note on branches tells
         if !pairs.is_empty() && metric.log != dir::TRAIN_CSV {
             notes.push(format!(
-                "{}: evaluations are further apart than the ways of {}, so which is sooner is not known from them; a \
+                "{}: the ways of {} end between evaluations that overlap, so which is sooner is not known from them; a \
                  lower eval.every tells",
                 metric.name,
                 listed(pairs)
@@ -219,9 +216,9 @@ pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
 
 /// Which best values are those of unequally many evaluations, and not only because runs were not evaluated equally
 /// often, of which another note tells.
-pub(super) fn best_of_some(comparison: &Comparison, cadences: Option<&Cadences>) -> Vec<String> {
+pub(super) fn best_of_some(comparison: &Comparison, how: Option<&str>) -> Vec<String> {
     let runs = &comparison.runs;
-    let is_told = cadences.is_some();
+    let is_told = how.is_some();
     let note = |metric: &Metric| {
         let is_scattered = runs.iter().any(|run| run.results.is_scattered(&metric.name));
         // one that has not ended has made fewer

@@ -1,9 +1,7 @@
 //! What a reader should know about each run by itself: for formats that have a place beside it, and for whom sentences
 //! about several runs are hard to take apart.
 
-use super::super::basis::Basis;
 use super::super::compare::Comparison;
-use super::super::footing::Footing;
 use super::super::runs::Run;
 use super::{
     BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, began_with_weights, cadence, changed_between,
@@ -35,27 +33,27 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
         }
     }
     // of the one that is judged by, the column `set` says it
-    let others = Footing::mixed(&comparison.runs, measured::beside(comparison)).into_iter();
-    for (metric, footing) in others.filter(|(metric, _)| !metric.is_of_column(comparison.judge())) {
+    for (metrics, footing) in measured::mixed(comparison, &[comparison.judge()]) {
         for set in 0..footing.count() {
             let of = comparison.runs.iter().zip(&footing.sets).filter(|(_, of)| **of == Some(set));
-            let (count, how) = (footing.count(), Basis::differently(&footing.differing));
-            let note = format!("{} was measured {how}: it is of set {} of {count}", metric.name, set + 1);
+            let is = if metrics.len() == 1 { "it is" } else { "they are" };
+            let how = measured::differently(&metrics, &footing.differing);
+            let note = format!("{how}: {is} of set {} of {}", set + 1, footing.count());
             add(&of.map(|(run, _)| run).collect::<Vec<_>>(), &note);
         }
     }
     // what holds for all of them
     let all: Vec<&Run> = comparison.runs.iter().collect();
-    let cadences = cadence::differing(&comparison.runs);
-    let cadences = cadences.as_ref();
+    let how = cadence::differing(&comparison.runs);
+    let how = how.as_deref();
     let common = [
         measured::under_dropout(comparison),
-        cadence::cadences(comparison, cadences),
+        cadence::cadences(comparison, how),
         cadence::best_batches(comparison),
-        cadence::pauses(comparison, cadences),
+        cadence::pauses(comparison, how),
         together::together(comparison),
     ];
-    let common = common.into_iter().flatten().chain(cadence::best_of_some(comparison, cadences));
+    let common = common.into_iter().flatten().chain(cadence::best_of_some(comparison, how));
     common.for_each(|note| add(&all, &note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {
         let counted = name(&comparison.runs, &comparison.runs[counted]);

@@ -17,8 +17,6 @@ use std::collections::BTreeMap;
 
 /// The key of what training alone does to activations.
 const DROPOUT: &str = "model.dropout";
-/// The metric of the loss on the training data.
-const LOSS: &str = "loss";
 /// The metric of the share of the peak rate.
 const MFU: &str = "mfu";
 /// The metric of the loss on the validation data.
@@ -35,61 +33,75 @@ pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate wa
 
 pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the last evaluation in eval.csv";
 
-/// The metrics that a table shows beside the judged ones, of which something may have to be said.
-pub(super) fn beside(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
-    let is_asked = |metric: &&Metric| comparison.asked.contains(metric);
-    comparison
-        .shown
-        .iter()
-        .filter(move |metric| is_asked(metric) || [LOSS, MFU].contains(&metric.name.as_str()))
-}
-
-/// Which runs may be compared by a metric beside the judged ones, where not all may.
-pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
-    let runs = &comparison.runs;
-    let mut said: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
-    let mut notes = Vec::new();
-    for (metric, footing) in Footing::mixed(runs, beside(comparison)) {
-        if said.iter().any(|said| said.is_of_column(metric)) {
+/// The shown metrics, one of each column, of which the runs were measured on different data, by these sets of runs.
+/// Those of the columns of `others` are told of elsewhere.
+pub(super) fn mixed<'a>(
+    comparison: &'a Comparison,
+    others: &[&'a Metric],
+) -> Vec<(Vec<&'a Metric>, Footing)> {
+    let mut told = others.to_vec();
+    let mut mixed: Vec<(Vec<&Metric>, Footing)> = Vec::new();
+    for (metric, footing) in Footing::mixed(&comparison.runs, &comparison.shown) {
+        if told.iter().any(|told| told.is_of_column(metric)) {
             continue;
         }
-        said.push(metric);
+        told.push(metric);
+        match mixed.iter_mut().find(|(_, known)| *known == footing) {
+            Some((alike, _)) => alike.push(metric),
+            None => mixed.push((vec![metric], footing)),
+        }
+    }
+    mixed
+}
+
+/// What was measured, and how, of metrics that were measured differently in the same way.
+pub(super) fn differently(metrics: &[&Metric], differing: &[&'static str]) -> String {
+    let was = if metrics.len() == 1 { "was" } else { "were" };
+    let names = listed(metrics.iter().map(|metric| metric.name.clone()).collect());
+    format!("{names} {was} measured {}", Basis::differently(differing))
+}
+
+/// Which runs may be compared by metrics beside the judged ones, where not all may.
+pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let judged: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
+    let note = |(metrics, footing): (Vec<&Metric>, Footing)| {
         let of_set =
             |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
-        let sets: Vec<String> = (0..footing.count()).map(|set| names(runs, of_set(set))).collect();
-        notes.push(format!(
-            "{} was measured {}, so it says nothing about which is better between {}",
-            metric.name,
-            Basis::differently(&footing.differing),
-            listed(sets.iter().map(|set| format!("({set})")).collect())
-        ));
-    }
-    notes
+        let sets = (0..footing.count()).map(|set| format!("({})", names(runs, of_set(set))));
+        format!(
+            "{}, so {} nothing about which is better between {}",
+            differently(&metrics, &footing.differing),
+            if metrics.len() == 1 { "it says" } else { "they say" },
+            listed(sets.collect())
+        )
+    };
+    mixed(comparison, &judged).into_iter().map(note).collect()
 }
 
 /// Which groups have no mean, because their replicas were measured on different data.
 pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
     // the same of several groups is one note: what was measured, and how
     let mut notes: Vec<([String; 2], Vec<String>)> = Vec::new();
-    let is_shown = |metric: &&Metric| {
-        metric.name != MFU
-            || beside(comparison).any(|shown| shown == *metric)
-            || comparison.judge() == *metric
-    };
     for group in &comparison.groups {
-        let is_mixed = |metric: &&Metric| group.is_mixed(&comparison.runs, metric);
-        let mixed: Vec<&Metric> = comparison.metrics().filter(is_shown).filter(is_mixed).collect();
-        let (Some(first), names) = (mixed.first(), mixed.iter().map(|metric| metric.name.clone())) else {
-            continue;
-        };
-        let measured = group.measured(&comparison.runs, first).map(|run| &comparison.runs[run]);
-        let bases = Basis::of_each(measured, first);
-        let how = Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()));
-        let was = if mixed.len() == 1 { "was" } else { "were" };
-        let note = [listed(names.collect()), format!("{was} measured {how}")];
-        match notes.iter_mut().find(|(known, _)| *known == note) {
-            Some((_, labels)) => labels.push(group.label.clone()),
-            None => notes.push((note, vec![group.label.clone()])),
+        let mut by_how: Vec<(String, Vec<&Metric>)> = Vec::new();
+        for metric in comparison.shown.iter().filter(|metric| group.is_mixed(&comparison.runs, metric)) {
+            let measured = group.measured(&comparison.runs, metric).map(|run| &comparison.runs[run]);
+            let bases = Basis::of_each(measured, metric);
+            let how = Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()));
+            match by_how.iter_mut().find(|(known, _)| *known == how) {
+                Some((_, metrics)) => metrics.push(metric),
+                None => by_how.push((how, vec![metric])),
+            }
+        }
+        for (how, metrics) in by_how {
+            let was = if metrics.len() == 1 { "was" } else { "were" };
+            let names = listed(metrics.iter().map(|metric| metric.name.clone()).collect());
+            let note = [names, format!("{was} measured {how}")];
+            match notes.iter_mut().find(|(known, _)| *known == note) {
+                Some((_, labels)) => labels.push(group.label.clone()),
+                None => notes.push((note, vec![group.label.clone()])),
+            }
         }
     }
     let said = |([what, how], labels): ([String; 2], Vec<String>)| {
@@ -131,8 +143,8 @@ pub(super) fn vague(comparison: &Comparison) -> Vec<String> {
 /// The figures that follow from a loss, where that is shown beside them.
 pub(super) fn of_losses(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
     // a test may be by one that no column shows
-    let measures = comparison.measures(true);
-    let has_loss = measures.iter().filter_map(Measure::own).any(|metric| metric.column == VAL_LOSS);
+    let has_loss =
+        comparison.measures.iter().filter_map(Measure::own).any(|metric| metric.column == VAL_LOSS);
     let follows = |metric: &&Metric| ["perplexity", BITS_PER_BYTE].contains(&metric.column.as_str());
     comparison.shown.iter().filter(move |_| has_loss).filter(follows)
 }
@@ -251,9 +263,8 @@ pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
 
 /// Whether a loss of training is compared of runs that drop unequal shares of activations.
 pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
-    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
     let is_of_training = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss;
-    let metric = judged.chain(beside(comparison)).find(is_of_training)?;
+    let metric = comparison.shown.iter().map(Metric::measured).find(is_of_training)?;
     comparison.differences.differing.iter().any(|key| key == DROPOUT).then(|| {
         format!(
             "{} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the model \
@@ -276,7 +287,6 @@ pub(super) fn is_above_peak(run: &Run) -> bool {
 
 /// Whether a loss of a run that is shown is of data that it was trained on.
 pub(super) fn is_of_seen(comparison: &Comparison, run: &Run) -> bool {
-    let judged = comparison.judged.iter().map(|(metric, _)| metric.measured());
-    let mut shown = judged.chain(&comparison.asked).chain(comparison.metrics());
-    shown.any(|metric| run.results.is_seen(&metric.name, run))
+    let mut all = comparison.shown.iter().map(Metric::measured).chain(comparison.metrics());
+    all.any(|metric| run.results.is_seen(&metric.name, run))
 }

@@ -47,13 +47,13 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
     notes.extend(cadence::interpolated(comparison));
-    let cadences = cadence::differing(&comparison.runs);
-    let cadences = cadences.as_ref();
-    notes.extend(cadence::cadences(comparison, cadences));
+    let how = cadence::differing(&comparison.runs);
+    let how = how.as_deref();
+    notes.extend(cadence::cadences(comparison, how));
     notes.extend(cadence::overlaps(comparison));
-    notes.extend(cadence::best_of_some(comparison, cadences));
+    notes.extend(cadence::best_of_some(comparison, how));
     notes.extend(cadence::best_batches(comparison));
-    notes.extend(cadence::pauses(comparison, cadences));
+    notes.extend(cadence::pauses(comparison, how));
     notes.extend(together::together(comparison));
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));

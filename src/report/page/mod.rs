@@ -61,7 +61,7 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
     });
     let title = options.title.clone().unwrap_or_else(|| format!("{} compared", count(runs.len(), "run")));
     let mut tables = format!("<p class=\"shared\">{}</p>\n", escaped(&comparison.shared_line()));
-    for (title, table) in results(comparison, &comparison.measures(true)) {
+    for (title, table) in results(comparison, &comparison.for_people()) {
         tables += &title.map_or_else(String::new, |title| format!("<h2>{}</h2>\n", escaped(title)));
         tables += &format!("<div class=\"scroll\">{}</div>\n", Html.export(&table));
     }

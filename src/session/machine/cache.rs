@@ -1,14 +1,17 @@
 //! Where what is found out about this machine is remembered: small JSON files in the user's cache.
 //!
 //! The cache is a convenience. A file that cannot be read counts as empty, and what cannot be written is found out
-//! again next time.
+//! again next time. What lies there is believed, and written in, so another user's directory is none, nor is one that
+//! another user's link leads to.
 
-use crate::regular::{self, OFlags, OpenDir};
+use crate::regular::{self, OFlags, OpenDir, open_followed};
 use crate::run::files;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,7 +42,7 @@ impl Cache {
 
     /// What a file remembers, by key.
     pub(super) fn read<T: DeserializeOwned>(&self, file: &str) -> BTreeMap<String, T> {
-        let bytes = self.dir.as_ref().and_then(|dir| regular::read_within(&dir.join(file), LONGEST).ok());
+        let bytes = self.dir.as_ref().and_then(|dir| own(dir).ok()?.read(file, LONGEST).ok());
         bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
@@ -49,24 +52,22 @@ impl Cache {
         file: &str,
         change: impl FnOnce(&mut BTreeMap<String, T>),
     ) {
-        let Some(dir) = self.dir.as_ref().filter(|dir| std::fs::create_dir_all(dir).is_ok()) else { return };
-        let Some(_lock) = locked(&dir.join(LOCK)) else { return };
+        let Some(Ok(dir)) = self.dir.as_deref().map(make) else { return };
+        let Some(_lock) = locked(&dir) else { return };
         // of processes that were killed while they wrote: all others wait for the lock
-        if let Ok(dir) = OpenDir::open(dir) {
-            dir.sweep_temporaries(regular::STALE);
-        }
+        dir.sweep_temporaries(regular::STALE);
         let mut remembered = self.read(file);
         change(&mut remembered);
         if let Ok(text) = serde_json::to_string_pretty(&remembered) {
             // a machine without a writable cache measures each time
-            let _ = files::write_atomic(&dir.join(file), text.as_bytes(), "calibration");
+            let _ = files::write_in(&dir, file, text.as_bytes(), "calibration");
         }
     }
 }
 
 /// The lock file, locked; `None` where that is not to be had.
-fn locked(path: &Path) -> Option<File> {
-    let file = regular::open_with(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE).ok()?;
+fn locked(dir: &OpenDir) -> Option<File> {
+    let file = dir.open_file(LOCK, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE).ok()?;
     (0..ATTEMPTS).find_map(|attempt| {
         if attempt > 0 {
             std::thread::sleep(PAUSE);
@@ -74,6 +75,33 @@ fn locked(path: &Path) -> Option<File> {
         file.try_lock().is_ok().then_some(())
     })?;
     Some(file)
+}
+
+/// The directory above a cache, and the cache's own name.
+fn parts(dir: &Path) -> (&Path, &OsStr) {
+    (dir.parent().unwrap_or(dir), dir.file_name().unwrap_or_default())
+}
+
+/// The directory, if it is the user's own.
+fn own(dir: &Path) -> io::Result<OpenDir> {
+    open_followed(dir, parts(dir).0)?.of_user_alone()
+}
+
+/// The directory, made if there is none, if it is the user's own.
+fn make(dir: &Path) -> io::Result<OpenDir> {
+    let (above, name) = parts(dir);
+    OpenDir::make_all(above)?.make(name)?;
+    own(dir)
+}
+
+/// Whether a directory is the user's own, as one is that he has yet to make.
+pub fn is_own(dir: &Path) -> bool {
+    own(dir).is_ok() || !dir.exists() && !dir.is_symlink()
+}
+
+/// The [`cache_dir`] if it is the user's own.
+pub fn own_cache_dir() -> Option<PathBuf> {
+    cache_dir().filter(|dir| is_own(dir))
 }
 
 /// The user's cache directory, `$XDG_CACHE_HOME/runner` or `~/.cache/runner`; `None` if neither variable is set.
@@ -86,6 +114,7 @@ pub fn cache_dir() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{lchown, symlink};
 
     #[test]
     fn changes_at_the_same_time_are_all_kept() {
@@ -137,5 +166,34 @@ mod tests {
         std::fs::remove_file(dir.path().join(LOCK)).expect("it was made");
         pipe(LOCK);
         assert_eq!(remember(), 0);
+    }
+
+    #[test]
+    fn nothing_is_made_through_links_or_in_a_directory_of_another_user() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = |name: &str| dir.path().join(name);
+        let remember = |name: &str| {
+            let cache = Cache::at(&path(name));
+            cache.update("x.json", |all| {
+                all.insert("a".to_owned(), 1_u32);
+            });
+            cache.read::<u32>("x.json").len()
+        };
+        std::fs::create_dir_all(path("disk")).expect("made");
+        symlink(path("elsewhere"), path("disk").join(LOCK)).expect("a link");
+        assert_eq!((remember("disk"), path("elsewhere").exists()), (0, false));
+        std::fs::remove_file(path("disk").join(LOCK)).expect("removed");
+        symlink("disk", path("mine")).expect("a link");
+        assert_eq!((remember("mine"), is_own(&path("mine")), is_own(&path("none"))), (1, true, true));
+        // only root can give something away
+        std::fs::create_dir(path("theirs")).expect("made");
+        std::fs::write(path("theirs/x.json"), "{\"b\": 1}").expect("written");
+        symlink("disk", path("link")).expect("a link");
+        symlink("elsewhere", path("dangling")).expect("a link");
+        if ["theirs", "link", "dangling"].iter().all(|name| lchown(path(name), Some(12345), None).is_ok()) {
+            assert_eq!(["theirs", "link", "dangling"].map(remember), [0; 3]);
+            assert_eq!(["theirs", "link", "dangling"].map(|name| is_own(&path(name))), [false; 3]);
+            assert!(!path("theirs").join(LOCK).exists() && !path("elsewhere").exists());
+        }
     }
 }

@@ -5,7 +5,7 @@ pub mod calibration;
 pub mod peaks;
 pub mod rates;
 
-pub use cache::{Cache, cache_dir};
+pub use cache::{Cache, cache_dir, is_own, own_cache_dir};
 
 use super::ranks;
 use crate::comm::launch::Placement;
