@@ -93,6 +93,10 @@ pub struct Facts {
     pub emulated: bool,
     /// Digests of the data, by what they are of.
     pub digests: BTreeMap<String, String>,
+    /// Rows of a micro-batch, as the plan had them.
+    pub micro_batch: Option<u64>,
+    /// What the backward pass computes again, as the plan had it.
+    pub recompute: Option<String>,
     /// Rows of one evaluation, as the plan had them.
     pub eval_rows: Option<u64>,
     /// Rows of one evaluation of each set of validation data but the one that decides what is best, by its name.
@@ -161,6 +165,8 @@ impl From<RunRecord> for Facts {
             git_commit: record.git_commit,
             emulated: record.emulated,
             digests: record.digests,
+            micro_batch: record.plan.get("micro_batch").and_then(Json::as_u64),
+            recompute: record.plan.get("recompute").and_then(Json::as_str).map(str::to_owned),
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
             eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
             by_row: (!record.train_files.is_empty()).then_some(record.by_row),

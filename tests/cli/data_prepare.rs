@@ -325,3 +325,17 @@ fn memory_is_bounded_by_the_figure_that_is_printed() {
     assert!(said <= 64.0, "the source is not twenty times {said} MiB");
     assert!(peak <= said, "{peak:.1} MiB of {said} MiB");
 }
+
+#[test]
+fn directories_that_lie_too_deep_are_named_at_once() {
+    let lab = Lab::new();
+    let deep = |levels: usize| format!("deep{}", "/d".repeat(levels));
+    fs::create_dir_all(lab.path(deep(101))).expect("directories");
+    let prepare = || lab.run(["data", "prepare", "deep", "--out", "shards", "--tokenizer", "bytes"]);
+    fs::write(lab.path(deep(100)).join("a.txt"), "some words ".repeat(1000)).expect("a text");
+    let refused = prepare();
+    assert_ne!(refused.code, Some(0));
+    refused.says(&["more than 100 directories deep", "/d/d"]);
+    fs::remove_dir(lab.path(deep(101))).expect("it is empty");
+    prepare().expect(0);
+}

@@ -8,7 +8,7 @@ use crate::data::unfinished::{Downloads, Unfinished};
 use crate::regular;
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -129,7 +129,7 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
                 if meta.is_dir() {
                     let before = files.len();
                     let mut downloads = Downloads::among(&found.named, path.is_absolute());
-                    walk(&found, &mut files, &mut HashSet::new(), &mut downloads)?;
+                    walk(&found, MOST_LEVELS, &mut files, &mut HashSet::new(), &mut downloads)?;
                     if files.len() == before {
                         return Err(PrepareError::NoFile { path: found.path });
                     }
@@ -149,10 +149,14 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
     }
 }
 
-/// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a
+/// Directories in one another that are walked: the system takes time for each part of a path.
+const MOST_LEVELS: usize = 100;
+
+/// Adds the files of text below a directory, so many `levels` deep. Hidden ones are left out, and so is everything that is no text of a
 /// corpus. A directory is walked once: links may lead to it again and again, and in circles.
 fn walk(
     found: &Found,
+    levels: usize,
     files: &mut Vec<TextFile>,
     seen: &mut HashSet<(u64, u64)>,
     downloads: &mut Downloads,
@@ -189,7 +193,11 @@ fn walk(
             regular::check_planted(&path, dir).map_err(DataError::read(&path))?;
         }
         if meta.is_dir() {
-            walk(&found.below(path), files, seen, downloads)?;
+            let Some(levels) = levels.checked_sub(1) else {
+                let deep = format!("it lies more than {MOST_LEVELS} directories deep: name one further in");
+                return Err(DataError::read(&path)(io::Error::other(deep)).into());
+            };
+            walk(&found.below(path), levels, files, seen, downloads)?;
         } else if let Some((shape, packing)) = text {
             if !meta.is_file() {
                 return Err(DataError::NotRegular { path }.into());

@@ -5,7 +5,7 @@ use super::super::compare::Comparison;
 use super::super::runs::Run;
 use super::{
     BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, began_with_weights, cadence, changed_between,
-    measured, name, together, took_a_state,
+    chosen, measured, name, together, took_a_state,
 };
 use crate::run::RunStatus;
 use crate::run::record::TrainedBefore;
@@ -54,6 +54,7 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
         together::together(comparison),
     ];
     let common = common.into_iter().flatten().chain(cadence::best_of_some(comparison, how));
+    let common = common.chain(chosen::chosen(comparison));
     common.for_each(|note| add(&all, &note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {
         let counted = name(&comparison.runs, &comparison.runs[counted]);

@@ -1,6 +1,7 @@
 //! What a reader must know before believing a comparison, one sentence each.
 
 mod cadence;
+mod chosen;
 mod each;
 mod measured;
 mod together;
@@ -55,6 +56,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(cadence::best_batches(comparison));
     notes.extend(cadence::pauses(comparison, how));
     notes.extend(together::together(comparison));
+    notes.extend(chosen::chosen(comparison));
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));
     notes.extend(seconds_of_branches(comparison));

@@ -1,0 +1,43 @@
+//! The note on what `auto` came to, where figures that depend on it are shown.
+
+use super::super::basis::is_speed;
+use super::super::compare::Comparison;
+use super::super::runs::Run;
+use super::{listed, names};
+use std::collections::BTreeMap;
+
+/// A key that may be `auto`, and what came of it.
+type Choice = (&'static str, fn(&Run) -> Option<String>);
+
+const CHOICES: [Choice; 2] = [
+    ("batch.micro_batch", |run| run.facts.micro_batch.map(|rows| rows.to_string())),
+    ("compute.recompute", |run| run.facts.recompute.clone()),
+];
+
+/// What `auto` came to by the memory that there was, where that differs between runs and speeds or memory are shown.
+pub(super) fn chosen(comparison: &Comparison) -> Vec<String> {
+    let is_shown = comparison.shown.iter().any(is_speed);
+    let note = |(key, found): Choice| {
+        let is_auto = |run: &&Run| {
+            !run.recipe.is_empty() && run.value(key).is_none_or(|value| value.as_str() == Some("auto"))
+        };
+        let mut by_choice: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
+        for run in comparison.runs.iter().filter(is_auto) {
+            if let Some(choice) = found(run) {
+                by_choice.entry(choice).or_default().push(run);
+            }
+        }
+        let differs = is_shown && by_choice.len() > 1;
+        let said = by_choice
+            .into_iter()
+            .map(|(choice, of)| format!("{choice} ({})", names(&comparison.runs, of.into_iter())));
+        differs.then(|| {
+            format!(
+                "{key} = auto came to {} by the memory that there was: speeds, seconds and memory may differ by that as \
+                 well",
+                listed(said.collect())
+            )
+        })
+    };
+    CHOICES.into_iter().filter_map(note).collect()
+}
