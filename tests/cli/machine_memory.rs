@@ -217,7 +217,11 @@ fn runs_correct_a_prediction_and_measuring_forgets_them() {
     // what a plan for several ranks has timed says nothing about the run
     let ranks = prediction(&machine, &["--set", "batch.world_size=2"]).1;
     assert!(ranks.contains("from a small step timed"), "{ranks}");
-    assert_eq!(prediction(&machine, &[]).1, line);
+    // which has found the peak rate anew, on a machine that may be busy
+    let but_for_peak = |line: &str| {
+        line.split(", ").filter(|part| !part.contains("of the peak")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(but_for_peak(&prediction(&machine, &[]).1), but_for_peak(&line));
     // a run that is stopped counts, and is newer
     let mut command = machine.command(tiny("runs", &["seed=2", "schedule.max_steps=100000000"]));
     command.args(["--set", "eval.every=0", "--set", "checkpoint.every=0"]);

@@ -152,8 +152,8 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
 /// Directories in one another that are walked: the system takes time for each part of a path.
 const MOST_LEVELS: usize = 100;
 
-/// Adds the files of text below a directory, so many `levels` deep. Hidden ones are left out, and so is everything that is no text of a
-/// corpus. A directory is walked once: links may lead to it again and again, and in circles.
+/// Adds the files of text below a directory, so many `levels` deep. Hidden ones are left out, and so is everything that
+/// is no text of a corpus. A directory is walked once: links may lead to it again and again, and in circles.
 fn walk(
     found: &Found,
     levels: usize,

@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 /// A key that may be `auto`, and what came of it.
 type Choice = (&'static str, fn(&Run) -> Option<String>);
 
+const MICRO_BATCH: &str = "batch.micro_batch";
+const RECOMPUTE: &str = "compute.recompute";
+
 const CHOICES: [Choice; 2] = [
-    ("batch.micro_batch", |run| run.facts.micro_batch.map(|rows| rows.to_string())),
-    ("compute.recompute", |run| run.facts.recompute.clone()),
+    (MICRO_BATCH, |run| run.facts.micro_batch.map(|rows| rows.to_string())),
+    (RECOMPUTE, |run| run.facts.recompute.clone()),
 ];
 
 /// What `auto` came to by the memory that there was, where that differs between runs and speeds or memory are shown.
@@ -33,8 +36,8 @@ pub(super) fn chosen(comparison: &Comparison) -> Vec<String> {
             .map(|(choice, of)| format!("{choice} ({})", names(&comparison.runs, of.into_iter())));
         differs.then(|| {
             format!(
-                "{key} = auto came to {} by the memory that there was: speeds, seconds and memory may differ by that as \
-                 well",
+                "{key} = auto came to {} by the memory that there was: speeds, seconds and memory may differ by that \
+                 as well",
                 listed(said.collect())
             )
         })
