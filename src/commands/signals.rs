@@ -263,6 +263,7 @@ mod tests {
                     });
                 }
             });
+            unreachable!("nothing is there to be read");
         }
         let me = std::env::current_exe().expect("this test");
         let name = "commands::signals::tests::threads_that_lose_a_file_at_once_end_their_process_as_one_does";

@@ -352,7 +352,7 @@ fn what_auto_came_to_is_said_where_it_differs_and_something_depends_on_it() {
         let fake = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) };
         with_recipe(&fake.write(&lab.path("runs")), more);
     };
-    let note = "batch.micro_batch = auto came to 64 (fake-1) and 8 (fake-2) by the memory that there was";
+    let note = "batch.micro_batch = auto came to 8 (fake-2) and 64 (fake-1), by the recipe and the memory";
     write(1, 64, "none", "");
     write(2, 8, "none", "");
     for args in [&[][..], &["--by", "memory_bytes"], &["--target", "val_loss=9"]] {
@@ -363,7 +363,7 @@ fn what_auto_came_to_is_said_where_it_differs_and_something_depends_on_it() {
     assert!(!text(&lab, &["--metrics", "val_loss"]).contains("= auto"));
     write(2, 64, "block", "");
     let said = text(&lab, &[]);
-    assert!(said.contains("compute.recompute = auto came to block (fake-2) and none (fake-1)"), "{said}");
+    assert!(said.contains("compute.recompute = auto came to none (fake-1) and block (fake-2)"), "{said}");
     // one that its recipe asks for has a column
     write(2, 8, "none", "[batch]\nmicro_batch = 8\n");
     assert!(!text(&lab, &[]).contains("= auto"));

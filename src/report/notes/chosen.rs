@@ -17,27 +17,28 @@ const CHOICES: [Choice; 2] = [
     (RECOMPUTE, |run| run.facts.recompute.clone()),
 ];
 
-/// What `auto` came to by the memory that there was, where that differs between runs and speeds or memory are shown.
+/// What `auto` came to by recipe and memory, where that differs between runs and speeds or memory are shown.
 pub(super) fn chosen(comparison: &Comparison) -> Vec<String> {
     let is_shown = comparison.shown.iter().any(is_speed);
     let note = |(key, found): Choice| {
         let is_auto = |run: &&Run| {
             !run.recipe.is_empty() && run.value(key).is_none_or(|value| value.as_str() == Some("auto"))
         };
-        let mut by_choice: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
+        let mut by_choice: BTreeMap<(usize, String), Vec<&Run>> = BTreeMap::new();
         for run in comparison.runs.iter().filter(is_auto) {
             if let Some(choice) = found(run) {
-                by_choice.entry(choice).or_default().push(run);
+                // numbers by their size
+                by_choice.entry((choice.len(), choice)).or_default().push(run);
             }
         }
         let differs = is_shown && by_choice.len() > 1;
         let said = by_choice
             .into_iter()
-            .map(|(choice, of)| format!("{choice} ({})", names(&comparison.runs, of.into_iter())));
+            .map(|((_, choice), of)| format!("{choice} ({})", names(&comparison.runs, of.into_iter())));
         differs.then(|| {
             format!(
-                "{key} = auto came to {} by the memory that there was: speeds, seconds and memory may differ by that \
-                 as well",
+                "{key} = auto came to {}, by the recipe and the memory that there was: speeds, seconds and memory may \
+                 differ by that as well",
                 listed(said.collect())
             )
         })

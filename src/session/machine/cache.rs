@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -82,16 +82,25 @@ fn parts(dir: &Path) -> (&Path, &OsStr) {
     (dir.parent().unwrap_or(dir), dir.file_name().unwrap_or_default())
 }
 
-/// The directory, if it is the user's own.
+/// The directory, if it is the user's own. He may read what lies on a disk that he cannot write.
 fn own(dir: &Path) -> io::Result<OpenDir> {
-    open_followed(dir, parts(dir).0)?.of_user_alone()
+    let found = open_followed(dir, parts(dir).0)?;
+    match found.is_of_user()? {
+        true => Ok(found),
+        false => Err(ErrorKind::PermissionDenied.into()),
+    }
 }
 
 /// The directory, made if there is none, if it is the user's own.
 fn make(dir: &Path) -> io::Result<OpenDir> {
-    let (above, name) = parts(dir);
-    OpenDir::make_all(above)?.make(name)?;
-    own(dir)
+    match own(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound && !dir.is_symlink() => {
+            let (above, name) = parts(dir);
+            OpenDir::make_all(above)?.make(name)?;
+            own(dir)
+        }
+        found => found,
+    }
 }
 
 /// Whether a directory is the user's own, as one is that he has yet to make.
@@ -114,7 +123,7 @@ pub fn cache_dir() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{lchown, symlink};
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 
     #[test]
     fn changes_at_the_same_time_are_all_kept() {
@@ -183,6 +192,12 @@ mod tests {
         symlink(path("elsewhere"), path("disk").join(LOCK)).expect("a link");
         assert_eq!((remember("disk"), path("elsewhere").exists()), (0, false));
         std::fs::remove_file(path("disk").join(LOCK)).expect("removed");
+        // what one cannot write is one's own all the same
+        let rights = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::write(path("disk/y.json"), "{\"a\": 1}").expect("written");
+        std::fs::set_permissions(path("disk"), rights(0o555)).expect("it is ours");
+        assert!(is_own(&path("disk")) && Cache::at(&path("disk")).read::<u32>("y.json").len() == 1);
+        std::fs::set_permissions(path("disk"), rights(0o755)).expect("it is ours");
         symlink("disk", path("mine")).expect("a link");
         assert_eq!((remember("mine"), is_own(&path("mine")), is_own(&path("none"))), (1, true, true));
         // only root can give something away
