@@ -59,7 +59,6 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         // all were removed since they were found
         return Err(UsageError("there is no run to compare".into()).into());
     }
-    let measures = &comparison.measures;
     if let RowOrder::By(name) = &options.order {
         check_key(name, &options, &comparison)?;
     }
@@ -73,15 +72,16 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     }
     plots.write()?;
     super::print(&match args.format {
-        TableFormat::Json => document(&comparison, measures),
-        TableFormat::Csv => exporter(args.format).export(&comparison.table(measures, false)),
-        TableFormat::Table | TableFormat::Markdown => text(args, &comparison, measures),
+        TableFormat::Json => document(&comparison),
+        TableFormat::Csv => exporter(args.format).export(&comparison.table(&comparison.measures, false)),
+        TableFormat::Table | TableFormat::Markdown => text(args, &comparison),
     })?;
     Ok(Exit::Finished)
 }
 
 /// The tables and sentences for people.
-fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> String {
+fn text(args: &CompareArgs, comparison: &Comparison) -> String {
+    let measures = &comparison.measures;
     let exporter = exporter(args.format);
     let room = super::room(&args.width, args.format);
     let prose = |text: &str| fitted(&exporter.sentence(text), room);

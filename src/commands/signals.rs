@@ -236,16 +236,17 @@ fn is_ignored(signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memmap2::Mmap;
-    use std::process::{Command, Stdio};
-    use std::sync::Barrier;
-
-    /// Set in the process that loses a file under eight threads.
-    const LOSES: &str = "RUNNER_TEST_LOSES_A_FILE";
 
     #[cfg(target_os = "linux")]
     #[test]
     fn threads_that_lose_a_file_at_once_end_their_process_as_one_does() {
+        use memmap2::Mmap;
+        use std::process::{Command, Stdio};
+        use std::sync::Barrier;
+
+        /// Set in the process that loses a file under eight threads.
+        const LOSES: &str = "RUNNER_TEST_LOSES_A_FILE";
+
         if std::env::var_os(LOSES).is_some() {
             report_lost_files().expect("installed");
             let file = tempfile::tempfile().expect("a file");

@@ -34,7 +34,7 @@ impl Cache {
         }
         let found = match self.usual() {
             Err(error) if error.kind() == ErrorKind::NotFound && may_come(&self.dir) => None,
-            Err(_) => OpenDir::open(self.instead.as_ref()?).and_then(OpenDir::of_user_alone).ok(),
+            Err(_) => OpenDir::open(self.instead.as_ref()?).and_then(own).ok(),
             Ok(dir) => Some(dir),
         };
         found.map(|found| self.keep(found))
@@ -86,7 +86,7 @@ impl Cache {
     }
 
     fn usual(&self) -> io::Result<OpenDir> {
-        open_followed(&self.dir, dir_of(&self.dir)).and_then(OpenDir::of_user_alone)
+        open_followed(&self.dir, dir_of(&self.dir)).and_then(own)
     }
 
     fn make_usual(&self) -> io::Result<OpenDir> {
@@ -96,7 +96,15 @@ impl Cache {
 
     fn make_instead(&self) -> Option<io::Result<OpenDir>> {
         let instead = self.instead.as_ref()?;
-        Some(OpenDir::make_all(instead).and_then(OpenDir::of_user_alone))
+        Some(OpenDir::make_all(instead).and_then(own))
+    }
+}
+
+/// The directory, if it is the user's own: others could read and exchange what is kept in theirs.
+fn own(found: OpenDir) -> io::Result<OpenDir> {
+    match found.is_of_user()? && found.may_write() {
+        true => Ok(found),
+        false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is another user's")),
     }
 }
 

@@ -177,18 +177,6 @@ impl OpenDir {
         unix::accessat(&self.handle, ".", wanted, AtFlags::empty()).is_ok()
     }
 
-    /// The directory, if it is the user's own and can be written in: others could read and exchange what is kept in
-    /// theirs.
-    ///
-    /// # Errors
-    /// [`ErrorKind::PermissionDenied`] where it is not.
-    pub fn of_user_alone(self) -> io::Result<Self> {
-        match self.is_of_user()? && self.may_write() {
-            true => Ok(self),
-            false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is another user's")),
-        }
-    }
-
     /// Whether it still lies at the path by which it was opened.
     pub fn is_in_place(&self) -> io::Result<bool> {
         let ours = self.handle.metadata()?;

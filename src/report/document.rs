@@ -3,7 +3,7 @@
 //! The schema is committed as `docs/compare.schema.json`; a test holds the two together, and documents against it.
 
 use super::axis::{Axis, Cut};
-use super::compare::{Comparison, Measure};
+use super::compare::Comparison;
 use super::differences;
 use super::export::number;
 use super::footing::Footing;
@@ -20,7 +20,8 @@ pub const FORMAT_VERSION: u64 = 1;
 
 /// The document, ended by a newline.
 #[must_use]
-pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
+pub fn document(comparison: &Comparison) -> String {
+    let measures = &comparison.measures;
     let Comparison { runs, differences, groups, verdicts, targets, cut, .. } = comparison;
     let mixed = Footing::mixed(runs, &comparison.asked);
     let footing = comparison.footing();

@@ -6,6 +6,7 @@ use super::results::Results;
 use super::stats::median;
 use crate::run::column::{Aggregate, Unit};
 use crate::run::dir;
+use std::collections::HashSet;
 
 /// A metric while the rows of its log go by.
 pub(super) struct Fold<'a> {
@@ -141,9 +142,9 @@ impl<'a> Fold<'a> {
     }
 
     /// Counts the evaluations of another log of which it is the best, too: those of steps that its own lacks.
-    pub(super) fn evaluated_before(&mut self, steps: &[f64]) {
-        let further: Vec<f64> = steps.iter().copied().filter(|step| !self.evaluated.contains(step)).collect();
-        self.evaluated.extend(further);
+    pub(super) fn count_also(&mut self, steps: &[f64]) {
+        let known: HashSet<u64> = self.evaluated.iter().map(|step| step.to_bits()).collect();
+        self.evaluated.extend(steps.iter().filter(|step| !known.contains(&step.to_bits())));
     }
 
     /// Whether it has a value that takes the place of the known one: a later or a better one, where `is_own` says that

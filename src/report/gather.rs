@@ -108,7 +108,8 @@ pub fn gather(
     finish(each, &trained.header, values, &mut results);
     let mut malformed = trained.malformed;
     let mut unreadable: Vec<String> = trained.unreadable.into_iter().collect();
-    let mut evaluated_before: Vec<(String, Vec<f64>)> = Vec::new();
+    // the evaluations in `val.csv` of what `eval.csv` may have later
+    let mut earlier: Vec<(String, Vec<f64>)> = Vec::new();
     for log in [dir::VAL_CSV, dir::EVAL_CSV] {
         let (mut each, mut last) = Fold::of_log(log, further, values);
         each.append(&mut last);
@@ -171,8 +172,8 @@ pub fn gather(
                     asked.is_some_and(|asked| goes_on(&asked.basis, &fold.metric.column))
                 };
                 for fold in each.iter_mut().filter(|fold| is_own(fold)) {
-                    let known = evaluated_before.iter().find(|(name, _)| *name == fold.metric.name);
-                    fold.evaluated_before(known.map_or(&[], |(_, steps)| steps));
+                    let known = earlier.iter().find(|(name, _)| *name == fold.metric.name);
+                    fold.count_also(known.map_or(&[], |(_, steps)| steps));
                 }
                 let supersedes = |fold: &mut Fold| fold.supersedes(&results, is_own);
                 let better: Vec<Fold> = each.extract_if(.., supersedes).collect();
@@ -189,7 +190,7 @@ pub fn gather(
             if log == dir::VAL_CSV {
                 for fold in each.iter_mut().filter(|fold| fold.is_behind(steps)) {
                     results.behind.push(fold.metric.column.clone());
-                    evaluated_before.push((fold.metric.name.clone(), std::mem::take(&mut fold.evaluated)));
+                    earlier.push((fold.metric.name.clone(), std::mem::take(&mut fold.evaluated)));
                 }
             }
         }

@@ -152,7 +152,7 @@ pub fn whole_lines(bytes: &[u8]) -> &[u8] {
 }
 
 /// The directory that holds `path`; `.` for a bare name.
-pub(super) fn parent(path: &Path) -> &Path {
+pub fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),

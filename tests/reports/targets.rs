@@ -398,20 +398,24 @@ fn where_evaluations_are_further_apart_than_the_ways_there_is_no_test_of_which_i
     assert!(!tested([4, 2], [[4.4, f64::NAN, 1.0], [6.0, 4.5, 3.0]]));
 }
 
-#[test]
-fn what_was_reached_by_the_first_evaluation_is_no_figure_to_test() {
-    let lab = Lab::new();
-    for (i, first) in [6.0, 3.0].into_iter().enumerate() {
+/// Writes two recipes with three seeds each, of which these are the evaluations.
+fn two_recipes(lab: &Lab, evaluations: impl Fn(usize, f64) -> Vec<(u64, f64)>) {
+    for i in 0..2 {
         for seed in 1..=3u64 {
-            let noise = 0.1 * seed as f64;
-            let val = match i {
-                0 => vec![(0, 10.0), (2, first - noise), (4, 3.0)],
-                _ => vec![(4, first - noise)],
-            };
+            let val = evaluations(i, 0.1 * seed as f64);
             Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) }
                 .write(&lab.path("runs"));
         }
     }
+}
+
+#[test]
+fn what_was_reached_by_the_first_evaluation_is_no_figure_to_test() {
+    let lab = Lab::new();
+    two_recipes(&lab, |i, noise| match i {
+        0 => vec![(0, 10.0), (2, 6.0 - noise), (4, 3.0)],
+        _ => vec![(4, 3.0 - noise)],
+    });
     let found = document(&lab, &["--target", "val_loss=4"]);
     assert!(found["tests"][0]["p"].is_null() && found["tests"][0]["difference"].is_number(), "{found:#}");
     assert!(text(&lab, &[]).contains("which is sooner is not known"), "{}", text(&lab, &[]));
@@ -427,14 +431,10 @@ fn what_was_reached_by_the_first_evaluation_is_no_figure_to_test() {
 #[test]
 fn a_run_that_counts_in_no_mean_leaves_no_order_open() {
     let lab = Lab::new();
-    for (i, before) in [4.1, 6.0].into_iter().enumerate() {
-        for seed in 1..=3u64 {
-            let noise = 0.1 * seed as f64;
-            let val = vec![(0, 10.0), (2, before), (3, 3.0 + 1.2 * i as f64 - noise / 2.0), (4, 2.0 - noise)];
-            Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) }
-                .write(&lab.path("runs"));
-        }
-    }
+    two_recipes(&lab, |i, noise| {
+        let [before, at] = [[4.1, 3.0], [6.0, 4.2]][i];
+        vec![(0, 10.0), (2, before), (3, at - noise / 2.0), (4, 2.0 - noise)]
+    });
     let is_tested = || document(&lab, &["--target", "val_loss=4"])["tests"][0]["p"].is_number();
     assert!(is_tested());
     // it may have been there before all of the others

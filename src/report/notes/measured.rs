@@ -3,10 +3,11 @@
 use super::super::basis::Basis;
 use super::super::compare::Comparison;
 use super::super::footing::Footing;
+use super::super::groups::Group;
 use super::super::measures::Measure;
 use super::super::metrics::Metric;
 use super::super::runs::Run;
-use super::{listed, name, names};
+use super::{gathered, listed, name, names};
 use crate::recipe::keys::PRECISION;
 use crate::run::column::Unit;
 use crate::run::columns::task_of;
@@ -33,31 +34,31 @@ pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate wa
 
 pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the last evaluation in eval.csv";
 
-/// The shown metrics, one of each column, of which the runs were measured on different data, by these sets of runs.
-/// Those of the columns of `others` are told of elsewhere.
+/// Between which sets of runs shown metrics, one of each column, were measured on different data. Those of the columns
+/// of `others` are told of elsewhere.
 pub(super) fn mixed<'a>(
     comparison: &'a Comparison,
     others: &[&'a Metric],
-) -> Vec<(Vec<&'a Metric>, Footing)> {
+) -> Vec<(Footing, Vec<&'a Metric>)> {
     let mut told = others.to_vec();
-    let mut mixed: Vec<(Vec<&Metric>, Footing)> = Vec::new();
-    for (metric, footing) in Footing::mixed(&comparison.runs, &comparison.shown) {
-        if told.iter().any(|told| told.is_of_column(metric)) {
-            continue;
-        }
-        told.push(metric);
-        match mixed.iter_mut().find(|(_, known)| *known == footing) {
-            Some((alike, _)) => alike.push(metric),
-            None => mixed.push((vec![metric], footing)),
-        }
-    }
-    mixed
+    let mut mixed = Footing::mixed(&comparison.runs, &comparison.shown);
+    mixed.retain(|(metric, _)| {
+        let is_new = !told.iter().any(|told| told.is_of_column(metric));
+        told.extend(is_new.then_some(*metric));
+        is_new
+    });
+    gathered(mixed.into_iter().map(|(metric, footing)| (footing, metric)))
+}
+
+/// The names of metrics, with the verb for so many.
+fn named(metrics: &[&Metric]) -> (String, &'static str) {
+    let names = listed(metrics.iter().map(|metric| metric.name.clone()).collect());
+    (names, if metrics.len() == 1 { "was" } else { "were" })
 }
 
 /// What was measured, and how, of metrics that were measured differently in the same way.
 pub(super) fn differently(metrics: &[&Metric], differing: &[&'static str]) -> String {
-    let was = if metrics.len() == 1 { "was" } else { "were" };
-    let names = listed(metrics.iter().map(|metric| metric.name.clone()).collect());
+    let (names, was) = named(metrics);
     format!("{names} {was} measured {}", Basis::differently(differing))
 }
 
@@ -65,7 +66,7 @@ pub(super) fn differently(metrics: &[&Metric], differing: &[&'static str]) -> St
 pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let judged: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
-    let note = |(metrics, footing): (Vec<&Metric>, Footing)| {
+    let note = |(footing, metrics): (Footing, Vec<&Metric>)| {
         let of_set =
             |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
         let sets = (0..footing.count()).map(|set| format!("({})", names(runs, of_set(set))));
@@ -81,34 +82,26 @@ pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
 
 /// Which groups have no mean, because their replicas were measured on different data.
 pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
     // the same of several groups is one note: what was measured, and how
-    let mut notes: Vec<([String; 2], Vec<String>)> = Vec::new();
-    for group in &comparison.groups {
-        let mut by_how: Vec<(String, Vec<&Metric>)> = Vec::new();
-        for metric in comparison.shown.iter().filter(|metric| group.is_mixed(&comparison.runs, metric)) {
-            let measured = group.measured(&comparison.runs, metric).map(|run| &comparison.runs[run]);
-            let bases = Basis::of_each(measured, metric);
-            let how = Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()));
-            match by_how.iter_mut().find(|(known, _)| *known == how) {
-                Some((_, metrics)) => metrics.push(metric),
-                None => by_how.push((how, vec![metric])),
-            }
-        }
-        for (how, metrics) in by_how {
-            let was = if metrics.len() == 1 { "was" } else { "were" };
-            let names = listed(metrics.iter().map(|metric| metric.name.clone()).collect());
-            let note = [names, format!("{was} measured {how}")];
-            match notes.iter_mut().find(|(known, _)| *known == note) {
-                Some((_, labels)) => labels.push(group.label.clone()),
-                None => notes.push((note, vec![group.label.clone()])),
-            }
-        }
-    }
-    let said = |([what, how], labels): ([String; 2], Vec<String>)| {
-        let whose = if labels.len() > 1 { "their" } else { "its" };
-        format!("{}: {what} of {whose} seeds {how}, so there is no mean and no test", listed(labels))
+    let of_group = |group: &Group| {
+        let how = |metric: &Metric| {
+            let bases = Basis::of_each(group.measured(runs, metric).map(|run| &runs[run]), metric);
+            Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
+        };
+        let mixed = comparison.shown.iter().filter(|metric| group.is_mixed(runs, metric));
+        let by_how = gathered(mixed.map(|metric| (how(metric), metric)));
+        let note = |(how, metrics): (String, Vec<&Metric>)| ((named(&metrics), how), group.label.clone());
+        by_how.into_iter().map(note).collect::<Vec<_>>()
     };
-    notes.into_iter().map(said).collect()
+    let said = |(((what, was), how), labels): (((String, &str), String), Vec<String>)| {
+        let whose = if labels.len() > 1 { "their" } else { "its" };
+        format!(
+            "{}: {what} of {whose} seeds {was} measured {how}, so there is no mean and no test",
+            listed(labels)
+        )
+    };
+    gathered(comparison.groups.iter().flat_map(of_group)).into_iter().map(said).collect()
 }
 
 /// Of which runs `eval.csv` does not say by digests what it is of.

@@ -181,6 +181,18 @@ fn skipped(comparison: &Comparison) -> Option<String> {
     })
 }
 
+/// What has equal keys, together, in the order in which the keys first come.
+fn gathered<K: PartialEq, T>(pairs: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
+    let mut gathered: Vec<(K, Vec<T>)> = Vec::new();
+    for (key, item) in pairs {
+        match gathered.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, items)) => items.push(item),
+            None => gathered.push((key, vec![item])),
+        }
+    }
+    gathered
+}
+
 /// Whether seconds are shown or decide something.
 fn is_of_time(comparison: &Comparison) -> bool {
     comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)

@@ -9,7 +9,6 @@ use crate::run::files;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -42,8 +41,8 @@ impl Cache {
 
     /// What a file remembers, by key.
     pub(super) fn read<T: DeserializeOwned>(&self, file: &str) -> BTreeMap<String, T> {
-        let bytes = self.dir.as_ref().and_then(|dir| own(dir).ok()?.read(file, LONGEST).ok());
-        bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+        let dir = self.dir.as_deref().and_then(|dir| own(dir).ok());
+        dir.map(|dir| remembered(&dir, file)).unwrap_or_default()
     }
 
     /// Changes what a file remembers. Other processes that change it at the same time wait.
@@ -56,13 +55,19 @@ impl Cache {
         let Some(_lock) = locked(&dir) else { return };
         // of processes that were killed while they wrote: all others wait for the lock
         dir.sweep_temporaries(regular::STALE);
-        let mut remembered = self.read(file);
+        let mut remembered = remembered(&dir, file);
         change(&mut remembered);
         if let Ok(text) = serde_json::to_string_pretty(&remembered) {
             // a machine without a writable cache measures each time
             let _ = files::write_in(&dir, file, text.as_bytes(), "calibration");
         }
     }
+}
+
+/// What a file of the directory remembers, by key.
+fn remembered<T: DeserializeOwned>(dir: &OpenDir, file: &str) -> BTreeMap<String, T> {
+    let bytes = dir.read(file, LONGEST).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 /// The lock file, locked; `None` where that is not to be had.
@@ -77,14 +82,9 @@ fn locked(dir: &OpenDir) -> Option<File> {
     Some(file)
 }
 
-/// The directory above a cache, and the cache's own name.
-fn parts(dir: &Path) -> (&Path, &OsStr) {
-    (dir.parent().unwrap_or(dir), dir.file_name().unwrap_or_default())
-}
-
 /// The directory, if it is the user's own. He may read what lies on a disk that he cannot write.
 fn own(dir: &Path) -> io::Result<OpenDir> {
-    let found = open_followed(dir, parts(dir).0)?;
+    let found = open_followed(dir, files::parent(dir))?;
     match found.is_of_user()? {
         true => Ok(found),
         false => Err(ErrorKind::PermissionDenied.into()),
@@ -95,8 +95,7 @@ fn own(dir: &Path) -> io::Result<OpenDir> {
 fn make(dir: &Path) -> io::Result<OpenDir> {
     match own(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound && !dir.is_symlink() => {
-            let (above, name) = parts(dir);
-            OpenDir::make_all(above)?.make(name)?;
+            OpenDir::make_all(files::parent(dir))?.make(dir.file_name().unwrap_or_default())?;
             own(dir)
         }
         found => found,
