@@ -42,6 +42,8 @@ pub struct Basis {
     threads: Option<usize>,
     /// Of a speed, the vector instructions, where the engine says which it uses.
     simd: Option<String>,
+    /// Of a speed, what memory its steps ask for, with what `auto` came to.
+    chosen: Option<(u64, String)>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
     of_all_sets: Option<Vec<Fact>>,
     /// The facts without the tokens of a row, which earlier versions did not put on record.
@@ -81,6 +83,7 @@ impl Basis {
             basis.facts.push((MACHINE, Some(run.facts.processor.clone())));
             basis.threads = Some(run.facts.threads).filter(|_| leaves_threads_to_the_machine(run));
             basis.simd = Some(run.facts.simd.clone()).filter(|simd| !simd.is_empty());
+            basis.chosen = run.chosen.in_all().map(|choice| (run.chosen.asked, choice));
             let is_seconds = metric.unit == Unit::Seconds || is_timed;
             let parts = if is_seconds { &run.parts.of_seconds } else { &run.parts.of_speed };
             let parts = Some(parts).filter(|parts| !parts.is_empty());
@@ -272,11 +275,20 @@ impl Basis {
         let by = differing.contains(&MACHINE).then(|| format!("on machines that differ ({MACHINE})"));
         let in_parts = differing.contains(&PARTS).then(|| "in part under other settings".to_owned());
         let from = differing.contains(&BEGUN).then(|| "from different steps on".to_owned());
+        let as_chosen = differing.contains(&CHOSEN).then(|| format!("with {CHOSEN} that differs"));
         let against = differing.contains(&PEAK).then(|| "against peak rates that differ".to_owned());
         let after = differing
             .contains(&PROCESS)
             .then(|| "in part in processes that had trained other runs before".to_owned());
-        let all = on.into_iter().chain(at).chain(by).chain(in_parts).chain(from).chain(against).chain(after);
+        let all = on
+            .into_iter()
+            .chain(at)
+            .chain(by)
+            .chain(in_parts)
+            .chain(from)
+            .chain(as_chosen)
+            .chain(against)
+            .chain(after);
         Vec::from_iter(all).join(" and ")
     }
 
@@ -320,10 +332,12 @@ const PARTS: &str = "the settings of parts";
 const PROCESS: &str = "the process";
 /// The step of a branch at which its own seconds begin.
 const BEGUN: &str = "the first step of its own";
+/// What a recipe leaves to the memory that there is.
+const CHOSEN: &str = "a choice of auto";
 /// What MFU is a fraction of.
 const PEAK: &str = "the peak rate";
 /// What is no matter of data.
-const OF_SETTINGS: [&str; 5] = [MACHINE, PARTS, BEGUN, PROCESS, PEAK];
+const OF_SETTINGS: [&str; 6] = [MACHINE, PARTS, BEGUN, CHOSEN, PROCESS, PEAK];
 
 /// The columns of `eval.csv` that say what a row was measured on, and how.
 pub(super) const TEXTS: [&str; 4] = ["data", "data_tokens", "measured", "precision"];

@@ -153,6 +153,7 @@ fn distinct(first: &[&Run], labels: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::chosen::Chosen;
     use crate::report::gather::Results;
     use crate::report::parts::Parts;
     use crate::report::runs::Facts;
@@ -167,6 +168,7 @@ mod tests {
             recipe: recipe.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect(),
             facts: Facts::default(),
             parts: Parts::default(),
+            chosen: Chosen::default(),
             results: Results::default(),
             complete: true,
             is_edited: false,

@@ -9,6 +9,7 @@ pub mod axis;
 pub mod basis;
 mod bounds;
 pub mod braille;
+pub mod chosen;
 pub mod compare;
 pub mod differences;
 pub mod document;

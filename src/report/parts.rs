@@ -17,6 +17,8 @@ use std::time::SystemTime;
 /// The keys of tasks, of which a session has the names on record.
 const TASKS: &str = "eval.tasks";
 const HELLASWAG: &str = "eval.hellaswag";
+/// The key whose `auto` a session has put on record.
+const RECOMPUTE: &str = "compute.recompute";
 /// The key that does not tell the device, which is on record.
 const DEVICE: &str = "compute.device";
 
@@ -107,6 +109,12 @@ impl Parts {
                     false => format!("{TASKS} of {}", listed(then.clone())),
                 };
                 found.insert((rank(TASKS), Slows::Run, said));
+            }
+            let last = record.plan.get("recompute").and_then(Json::as_str);
+            if let Some(then) =
+                session.recompute.as_deref().filter(|then| last.is_some_and(|last| last != *then))
+            {
+                found.insert((rank(RECOMPUTE), Slows::Steps, format!("{RECOMPUTE}={then}")));
             }
             // machines of one kind have different names, and device and processor tell their kind
             let threads = |threads: usize| (threads > 0).then(|| threads.to_string());

@@ -4,6 +4,7 @@
 //! no run prevents the others from being shown.
 
 use super::axis::Axis;
+use super::chosen::Chosen;
 use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::metrics::Metric;
 use super::own::{altered_logs, is_own};
@@ -46,6 +47,8 @@ pub struct Run {
     pub facts: Facts,
     /// What parts of it were trained with that neither says.
     pub parts: Parts,
+    /// What `auto` came to.
+    pub chosen: Chosen,
     /// What the logs say.
     pub results: Results,
     /// Whether it reached the cut, or its last step if there is no cut, and is not [altered](Self::is_altered).
@@ -93,10 +96,6 @@ pub struct Facts {
     pub emulated: bool,
     /// Digests of the data, by what they are of.
     pub digests: BTreeMap<String, String>,
-    /// Rows of a micro-batch, as the plan had them.
-    pub micro_batch: Option<u64>,
-    /// What the backward pass computes again, as the plan had it.
-    pub recompute: Option<String>,
     /// Rows of one evaluation, as the plan had them.
     pub eval_rows: Option<u64>,
     /// Rows of one evaluation of each set of validation data but the one that decides what is best, by its name.
@@ -165,8 +164,6 @@ impl From<RunRecord> for Facts {
             git_commit: record.git_commit,
             emulated: record.emulated,
             digests: record.digests,
-            micro_batch: record.plan.get("micro_batch").and_then(Json::as_u64),
-            recompute: record.plan.get("recompute").and_then(Json::as_str).map(str::to_owned),
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
             eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
             by_row: (!record.train_files.is_empty()).then_some(record.by_row),
@@ -245,6 +242,7 @@ impl Run {
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let parts = record.as_ref().map(|record| Parts::new(record, &recipe)).unwrap_or_default();
+        let chosen = record.as_ref().map(|record| Chosen::new(&record.plan, &recipe)).unwrap_or_default();
         let mut facts = record.map(Facts::from).unwrap_or_default();
         if !matches!(status, RunStatus::Created | RunStatus::Running) {
             Span::bound_last(&mut facts.spans, path);
@@ -262,6 +260,7 @@ impl Run {
             recipe,
             facts,
             parts,
+            chosen,
             results,
             complete,
             is_edited,

@@ -93,6 +93,8 @@ pub struct Session {
     pub processor: Option<String>,
     /// The CPU threads of a rank; absent in records of earlier versions.
     pub threads: Option<usize>,
+    /// What its backward pass computed again, where the recipe leaves that open; absent in records of earlier versions.
+    pub recompute: Option<String>,
     /// Recipes that its process had turned to before: what they have left counts towards the memory.
     pub recipes_before: u64,
 }

@@ -17,9 +17,9 @@ use super::recorder::{Before, Recorder};
 use super::start::Start;
 use crate::comm::{Comm, Solo, Threads};
 use crate::engine::cpu;
-use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
+use crate::plan::{Plan, fixed};
 use crate::recipe::{EngineKind, Resolved, changeable};
 use crate::report::own::note_values;
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, TrainedOn};
@@ -170,6 +170,8 @@ impl Job<'_> {
             self.tell_other_rounding(&record);
         }
         let mut record = self.record()?;
+        let is_open = fixed(self.recipe().compute.recompute).is_none();
+        let recompute = is_open.then(|| self.plan.memory.recompute().as_str().to_owned());
         // a session that died before it had made the row again has left the checkpoint on record
         let was_best = record.best_checkpoint.as_ref().is_some_and(|best| best.step == progress.step);
         let again = if is_new { None } else { Again::find(&self.dir, progress.step, &record)? };
@@ -189,6 +191,7 @@ impl Job<'_> {
             threads: Some(self.plan.threads),
             peak_flops: Some(peak.flops),
             simd: record.simd.clone(),
+            recompute,
             recipes_before: self.call.recipes_before,
             ..RecordedSession::default()
         });

@@ -11,6 +11,7 @@ mod bases;
 mod branches;
 mod browser;
 mod cadences;
+mod chosen;
 mod compare;
 mod events;
 mod export;

@@ -4,7 +4,7 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::{Fake, compared as json, printed as text, with_recipe};
+use report_support::{Fake, compared as json, printed as text};
 use serde_json::json;
 use std::fs;
 use support::Lab;
@@ -342,29 +342,4 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     equal(&speeds());
     hashed("fake-2", 1, "fake-1", &[session(a, [Some(1), Some(60)])]);
     says(&speeds(), "fake-1 and fake-2", "fake-3");
-}
-
-#[test]
-fn what_auto_came_to_is_said_where_it_differs_and_something_depends_on_it() {
-    let lab = Lab::new();
-    let write = |seed: u64, rows: u64, recompute: &str, more: &str| {
-        let extra = json!({"plan": {"micro_batch": rows, "recompute": recompute}});
-        let fake = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) };
-        with_recipe(&fake.write(&lab.path("runs")), more);
-    };
-    let note = "batch.micro_batch = auto came to 8 (fake-2) and 64 (fake-1), by the recipe and the memory";
-    write(1, 64, "none", "");
-    write(2, 8, "none", "");
-    for args in [&[][..], &["--by", "memory_bytes"], &["--target", "val_loss=9"]] {
-        let said = text(&lab, args);
-        assert!(said.contains(note) && !said.contains("compute.recompute = auto"), "{said}");
-    }
-    assert!(json(&lab, &[])["runs"][0]["notes"].to_string().contains(note));
-    assert!(!text(&lab, &["--metrics", "val_loss"]).contains("= auto"));
-    write(2, 64, "block", "");
-    let said = text(&lab, &[]);
-    assert!(said.contains("compute.recompute = auto came to none (fake-1) and block (fake-2)"), "{said}");
-    // one that its recipe asks for has a column
-    write(2, 8, "none", "[batch]\nmicro_batch = 8\n");
-    assert!(!text(&lab, &[]).contains("= auto"));
 }

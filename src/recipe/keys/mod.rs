@@ -9,6 +9,7 @@ mod kind;
 mod muon;
 mod switch;
 mod table;
+mod tables;
 mod training;
 mod upkeep;
 
@@ -18,6 +19,8 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 pub use switch::Switch;
 pub use table::{INIT_FROM, KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED};
+pub(super) use tables::table_names;
+pub use tables::{Slows, TABLES, Table, find_table};
 
 /// One key of the recipe language.
 #[derive(Debug, Clone, Copy)]
@@ -97,56 +100,6 @@ pub enum OnResume {
     Kept,
     /// Yes: it decides where, how fast or how often something happens, or what it names is compared by digest.
     Free,
-}
-
-/// A table of the recipe language.
-#[derive(Debug)]
-pub struct Table {
-    /// As in its header.
-    pub name: &'static str,
-    /// What its keys are about, without a full stop.
-    pub doc: &'static str,
-    /// What a run takes longer for under other values of its keys, where those may change on resume.
-    pub slows: Slows,
-}
-
-/// What settings of a run make slower.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Slows {
-    /// Nothing.
-    Nothing,
-    /// The run, besides its steps.
-    Run,
-    /// Each step.
-    Steps,
-}
-
-/// The tables that hold the keys, in the order in which messages list them.
-pub const TABLES: &[Table] = &[
-    Table::new("model", "the network: a GPT-2"),
-    Table::new("compute", "where and how it is computed").slows(Slows::Steps),
-    Table::new("data", "what it is trained and validated on"),
-    Table::new("batch", "how much data one optimizer step reads").slows(Slows::Steps),
-    Table::new("distributed", "how the ranks of one run work together"),
-    Table::new("optimizer", "AdamW, Muon and gradient clipping"),
-    Table::new("schedule", "the learning rate over the steps"),
-    Table::new("eval", "validation during training").slows(Slows::Run),
-    // it is written while the next steps are taken
-    Table::new("checkpoint", "what is saved, and how often").slows(Slows::Steps),
-    Table::new("watchdog", "steps whose loss or gradient norm stands out"),
-    Table::new("sample", "text generated during training").slows(Slows::Run),
-    Table::new("log", "logs for other programs"),
-    Table::new("lints", "remarks about the plan"),
-];
-
-impl Table {
-    const fn new(name: &'static str, doc: &'static str) -> Self {
-        Self { name, doc, slows: Slows::Nothing }
-    }
-
-    const fn slows(self, slows: Slows) -> Self {
-        Self { slows, ..self }
-    }
 }
 
 impl Key {
@@ -302,12 +255,6 @@ pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// The table with this name.
-#[must_use]
-pub fn find_table(name: &str) -> Option<&'static Table> {
-    TABLES.iter().find(|table| table.name == name)
-}
-
 /// The key with this dotted path, which the caller spells out in the source.
 ///
 /// # Panics
@@ -320,11 +267,6 @@ pub(super) fn known(path: &'static str) -> &'static Key {
 pub(super) fn defaults(table: &'static str) -> Json {
     let keys = KEYS.iter().filter(|key| key.table() == table);
     keys.filter_map(|key| Some((key.leaf().to_owned(), key.default_json()?.clone()))).collect()
-}
-
-/// The names of the tables, for messages.
-pub(super) fn table_names() -> String {
-    TABLES.iter().map(|table| table.name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Bases are of single runs. What is on record of several decides which of them allow a comparison.
 
-use super::{Basis, Fact, MACHINE, MAIN, PEAK, ROWS, TOKENS, When};
+use super::{Basis, CHOSEN, Fact, MACHINE, MAIN, PEAK, ROWS, TOKENS, When};
 use std::collections::{HashMap, HashSet};
 
 impl Basis {
@@ -15,6 +15,7 @@ impl Basis {
         settle_peaks(&mut bases);
         settle_machines(&mut bases, |basis| basis.threads.take().map(|threads| threads.to_string()));
         settle_machines(&mut bases, |basis| basis.simd.take());
+        settle_choices(&mut bases);
         let is_coarse = |basis: &&Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
         let coarse: HashSet<Vec<Fact>> =
             bases.iter().filter(is_coarse).map(|basis| basis.facts.clone()).collect();
@@ -73,6 +74,18 @@ fn settle_peaks(bases: &mut [Basis]) {
         let Some(peak) = basis.peak.take() else { continue };
         let of = known.iter().rev().find(|known| **known >= peak);
         basis.facts.push((PEAK, of.map(u64::to_string)));
+    }
+}
+
+/// Makes facts of what `auto` came to, where it came to more than one choice for steps of the same memory.
+fn settle_choices(bases: &mut [Basis]) {
+    let mut known: HashMap<u64, HashSet<String>> = HashMap::new();
+    for (asked, choice) in bases.iter().filter_map(|basis| basis.chosen.clone()) {
+        known.entry(asked).or_default().insert(choice);
+    }
+    for basis in bases {
+        let chosen = basis.chosen.take().filter(|(asked, _)| known[asked].len() > 1);
+        basis.facts.extend(chosen.map(|(_, choice)| (CHOSEN, Some(choice))));
     }
 }
 
