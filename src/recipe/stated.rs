@@ -1,7 +1,8 @@
 //! The dimensions that come with what `model.init_from` names: a layer above the defaults, and the keys that must agree
 //! with it.
 //!
-//! Weights state their dimensions themselves or in the `config.json` beside them, and a run in its recipe. What cannot
+//! Weights state their dimensions themselves or in the `config.json` beside them, or show them in their tensors, and a
+//! run states them in its recipe. What cannot
 //! be read is an error where the recipe lacks a dimension. A recipe that has all of them, as a run's has, stays
 //! readable without its weights. Once these are gone, the runs that began from them have all dimensions in recipes of
 //! their own, so that the same command finds its run again.
@@ -120,7 +121,10 @@ fn read(value: &Value) -> Result<Option<Stated>, Unreadable> {
         Value::Text(path) => match weights::checkpoint_name(Path::new(path)) {
             Some((run, _)) => run,
             None => {
-                let Some(stated) = weights::stated(Path::new(path))? else { return Ok(None) };
+                let path = Path::new(path);
+                let Some(stated) = weights::stated(path)?.or_else(|| weights::shown(path)) else {
+                    return Ok(None);
+                };
                 let numbers = stated
                     .numbers()
                     .into_iter()

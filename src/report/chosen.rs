@@ -54,8 +54,8 @@ impl Chosen {
     }
 }
 
-/// A hash of the settings that decide what memory a step needs, and of what the weights and the optimizer's states take,
-/// which depends on nothing that `auto` leaves open.
+/// A hash of the settings that decide what memory a step needs, and of what the weights and the optimizer's states
+/// take, which depends on nothing that `auto` leaves open.
 fn asked(plan: &Json, recipe: &[(String, Json)]) -> u64 {
     let decides = |key: &str| {
         let table = key.split_once('.').and_then(|(table, _)| find_table(table));

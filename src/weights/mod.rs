@@ -10,6 +10,7 @@ mod meta;
 mod named;
 mod pickle;
 mod safetensors;
+mod shapes;
 mod torch;
 
 use crate::regular;
@@ -24,6 +25,7 @@ pub use config::{CONFIG, config_of, json, other_kind};
 pub use meta::{META, characters};
 pub use named::checkpoint_name;
 pub use safetensors::safetensors;
+pub use shapes::shown;
 
 /// Hugging Face's name of a model's weights.
 pub const MODEL: &str = "model.safetensors";

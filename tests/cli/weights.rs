@@ -188,25 +188,29 @@ fn a_key_that_contradicts_the_file_is_refused_and_a_shorter_context_is_not() {
 #[test]
 fn weights_that_do_not_fit_are_told_in_a_few_lines_with_the_cause() {
     let lab = lab();
-    // no configuration says what they are
-    fs::remove_file(lab.path("hugging/config.json")).expect("removed");
     recipe(&lab, "hugging");
     lab.shard("data/low.bin", &[7; 49]);
-    let bare = run(&lab, &["model.block_size=12", "model.n_head=2"]);
-    bare.expect(2).says(&["model.n_layer = 2", "model.n_embd = 8"]);
-    assert!(bare.stderr.lines().count() < 20, "{}", bare.stderr);
     let dims = ["model.n_head=2", "model.n_embd=8", "model.block_size=12", "data.train=data/low.bin"];
     let unfit = |more: &[&str], parts: &[&str]| {
         let ended = run(&lab, &[&dims[..], more].concat());
         ended.expect(2).says(parts);
         assert!(ended.stderr.lines().count() < 16, "{}", ended.stderr);
     };
-    unfit(&["model.n_layer=9", "model.vocab_size=40"], &["set model.n_layer = 2", "and 80 more like that"]);
-    unfit(
-        &["model.n_layer=2", "model.vocab_size=39"],
-        &["[39, 8]", "[40, 8]", "set model.vocab_multiple = 8"],
-    );
-    unfit(&["model.n_layer=2", "model.vocab_size=64"], &["set model.vocab_size = 40"]);
+    // a configuration that says something else than the tensors
+    for (n_layer, vocab_size, parts) in [
+        (9, 40, &["set model.n_layer = 2", "and 80 more like that"][..]),
+        (2, 39, &["[39, 8]", "[40, 8]", "set model.vocab_multiple = 8"]),
+        (2, 64, &["set model.vocab_size = 40"]),
+    ] {
+        let config = json!({"model_type": "gpt2", "n_layer": n_layer, "vocab_size": vocab_size});
+        lab.write("hugging/config.json", config.to_string());
+        unfit(&[], parts);
+    }
+    // where there is none, the tensors are known before
+    fs::remove_file(lab.path("hugging/config.json")).expect("removed");
+    unfit(&["model.n_layer=9"], &["`model.n_layer` is 9, but `hugging/pytorch_model.bin` says 2"]);
+    unfit(&["model.vocab_size=39"], &["`model.vocab_size` is 39", "says 40", "vocab_multiple = 8"]);
+    unfit(&["model.vocab_size=64"], &["`model.vocab_size` is 64", "leave vocab_size out, or write 40"]);
     lab.write("hugging/config.json", r#"{"model_type": "llama", "hidden_size": 8}"#);
     unfit(&["model.n_layer=2", "model.vocab_size=40"], &["`model_type` should be \"gpt2\" but is \"llama\""]);
 }
@@ -309,11 +313,28 @@ fn weights_that_do_not_say_how_many_heads_they_have_need_the_recipe_to() {
     fs::remove_file(lab.path("hugging/config.json")).expect("removed");
     recipe(&lab, "hugging/pytorch_model.bin");
     let dims = ["model.n_layer=2", "model.n_embd=8", "model.block_size=12", "model.vocab_size=40"];
-    let refused = run(&lab, &dims);
-    refused.expect(2).says(&["hugging/pytorch_model.bin", "how many heads", "bare.toml", "set model.n_head"]);
+    for dims in [&dims[..], &[]] {
+        let refused = run(&lab, dims);
+        refused.expect(2).says(&[
+            "hugging/pytorch_model.bin",
+            "how many heads",
+            "bare.toml",
+            "set model.n_head",
+        ]);
+    }
     assert_eq!(lab.runs("runs").len(), 0);
-    let ended = run(&lab, &[&dims[..], &["model.n_head=2"]].concat());
-    let loss = column(&lab.run_of(ended.expect(0)), "loss")[0];
     let right = expected()["loss"]["pytorch_model.bin"].as_f64().expect("a loss");
-    assert!((loss - right).abs() < LOSS * right, "{loss} is not {right}");
+    // the tensors show the other dimensions
+    for dims in [&dims[..], &[]] {
+        let ended = run(&lab, &[dims, &["model.n_head=2"]].concat());
+        let loss = column(&lab.run_of(ended.expect(0)), "loss")[0];
+        assert!((loss - right).abs() < LOSS * right, "{loss} is not {right}");
+    }
+    assert_eq!(lab.runs("runs").len(), 1);
+    let text =
+        lab.run(["explain", "bare.toml", "model.n_embd", "--set", "model.n_head=2"]).expect(0).stdout.clone();
+    assert!(text.contains("hugging/pytorch_model.bin"), "{text}");
+    run(&lab, &["model.n_head=2", "model.n_layer=3"])
+        .expect(2)
+        .says(&["model.n_layer` is 3", "hugging/pytorch_model.bin` says 2"]);
 }
