@@ -15,7 +15,7 @@ use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, DataDigests, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::{forget_recipe, is_own, note_recipe};
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, status_and_record};
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, record, status_and_record};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
 use anyhow::Context;
@@ -156,10 +156,12 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     check_length(&path, &toml)?;
     RunDir::check_id(&path, &id)?;
     let has_recipe = path.join(dir::RECIPE).symlink_metadata().is_ok();
-    if !call.fresh && dir::is_run(&path) {
-        if !call.dry {
-            restore_recipe(call, &path, &toml, data, hash)?;
-        }
+    let is_run = dir::is_run(&path);
+    if is_run && !call.fresh && !call.dry {
+        restore_recipe(call, &path, &toml, data, hash)?;
+    }
+    // a record alone is asked again behind the lock, which a rehearsal does not take
+    if !call.fresh && (is_run || call.dry && path.join(record::FILE).is_file()) {
         if let Some(ending) = ended(call, &path, recipe, data)? {
             return Ok(ending);
         }

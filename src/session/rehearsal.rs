@@ -23,7 +23,11 @@ pub(super) fn rehearse(
     (run, hash): (&Path, &str),
     mut plan: Plan,
 ) -> anyhow::Result<Ending> {
-    let standing = Standing::of(run, resolved.recipe.schedule.stop_at_val_loss)?;
+    // what is discarded need not be readable
+    let standing = match Standing::of(run, resolved.recipe.schedule.stop_at_val_loss) {
+        Err(_) if call.fresh => Standing::damaged(run),
+        standing => standing?,
+    };
     if let Standing::Live { holder, .. } = standing {
         return Err(RunError::Locked { path: run.to_owned(), holder }.into());
     }

@@ -71,6 +71,12 @@ impl Standing {
         })
     }
 
+    /// How a run stands of which something cannot be read: as one that has begun.
+    pub(super) fn damaged(run: &Path) -> Self {
+        let steps_done = steps_done(run).unwrap_or(0);
+        Self::Begun { steps_done, checkpoint: None, saved: None, error: None }
+    }
+
     /// One word for it, for programs.
     pub fn word(&self) -> &'static str {
         match self {
