@@ -20,11 +20,10 @@ impl Footing {
     /// Sorts runs into sets of equal [`Basis`]; only runs that have the metric count.
     #[must_use]
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
-        let measured = &metric.measured().name;
-        let has_it = |run: &Run| run.results.get(measured).is_some();
-        let mut known = Basis::of_each(runs.iter().filter(|run| has_it(run)), metric).into_iter();
+        let measured = runs.iter().filter(|run| run.is_measured(metric));
+        let mut known = Basis::of_each(measured, metric).into_iter();
         let bases: Vec<Option<Basis>> =
-            runs.iter().map(|run| if has_it(run) { known.next() } else { None }).collect();
+            runs.iter().map(|run| if run.is_measured(metric) { known.next() } else { None }).collect();
         let mut known: HashMap<&Basis, usize> = HashMap::new();
         let mut sets = Vec::with_capacity(runs.len());
         for basis in &bases {

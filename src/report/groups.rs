@@ -42,9 +42,7 @@ impl Group {
 
     /// The runs that have a metric which [counts](Run::counts), one for each seed, by their place in the comparison.
     pub fn measured<'a>(&'a self, runs: &'a [Run], metric: &'a Metric) -> impl Iterator<Item = usize> + 'a {
-        self.counted()
-            .filter(|&i| runs[i].counts(metric))
-            .filter(|&i| runs[i].results.get(&metric.measured().name).is_some())
+        self.counted().filter(|&i| runs[i].counts(metric) && runs[i].is_measured(metric))
     }
 
     /// Whether those of its runs that have a value of a metric were measured on different data.

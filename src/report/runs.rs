@@ -330,6 +330,12 @@ impl Run {
         self.complete || metric.target.is_some() && !self.is_altered()
     }
 
+    /// Whether it has what a metric was measured on. A way that was gone to a target needs no value at the cut.
+    #[must_use]
+    pub fn is_measured(&self, metric: &Metric) -> bool {
+        [metric.measured(), metric].iter().any(|metric| self.results.get(&metric.name).is_some())
+    }
+
     /// Whether what it was trained with is not what its recipe and its record say: its recipe was edited, or its data
     /// were changed meanwhile.
     #[must_use]

@@ -161,10 +161,12 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         restore_recipe(call, &path, &toml, data, hash)?;
     }
     // a record alone is asked again behind the lock, which a rehearsal does not take
-    if !call.fresh && (is_run || call.dry && path.join(record::FILE).is_file()) {
-        if let Some(ending) = ended(call, &path, recipe, data)? {
-            return Ok(ending);
-        }
+    let may_have_ended = is_run || call.dry && path.join(record::FILE).is_file();
+    if may_have_ended
+        && !call.fresh
+        && let Some(ending) = ended(call, &path, recipe, data)?
+    {
+        return Ok(ending);
     }
     let plan = call.plan(resolved, data, &path)?;
     if call.dry {

@@ -274,6 +274,24 @@ fn an_alignment_cuts_the_way_too() {
 }
 
 #[test]
+fn recipes_that_reached_a_target_and_ended_before_the_point_are_tested_by_their_ways() {
+    let lab = Lab::new();
+    for (i, losses) in [vec![9.0, 3.5, 3.0], vec![9.0, 8.0, 3.5, 3.4, 3.3, 3.2]].into_iter().enumerate() {
+        for seed in 1..=3u64 {
+            let val = (0..).zip(losses.iter().map(|loss| loss - 0.01 * seed as f64)).collect();
+            let fake = Fake::new(&format!("fake-{i}{seed}"), seed, [1e-3, 3e-3][i], 3.0);
+            Fake { losses: losses.clone(), val, ..fake }.write(&lab.path("runs"));
+        }
+    }
+    let found = document(&lab, &["--target", "val_loss=4", "--align", "step", "--at", "6"]);
+    let sets: Vec<&Value> = found["runs"].as_array().expect("runs").iter().map(|run| &run["set"]).collect();
+    assert_eq!(sets, [&json!(0); 6], "{found:#}");
+    // the first one is behind its last evaluation at step 6
+    assert_eq!(found["tests"][0]["better"], json!(0), "{:#}", found["tests"]);
+    assert!(found["tests"][0]["p"].as_f64().is_some_and(|p| p < 0.01), "{:#}", found["tests"]);
+}
+
+#[test]
 fn ways_on_different_validation_data_are_not_ranked_against_each_other() {
     let lab = Lab::new();
     let runs = lab.path("runs");
