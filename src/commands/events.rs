@@ -229,7 +229,7 @@ pub(super) fn schema() -> String {
         json!({
             "step": count, "steps": count, "predicted_s": measure,
             "lints": { "type": "array", "items": lint },
-            "plan": { "type": "object", "description": "as `runner plan --format json` has it" },
+            "plan": { "type": "object", "description": "as `plan` in run.json has it" },
         }),
         none(),
     );

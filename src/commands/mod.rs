@@ -39,6 +39,7 @@ use crate::report::axis::Axis;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::report::fit::wrapped;
 use crate::report::plot::{Quantity, quantities};
+use crate::run::find::RUNS_DIR;
 use crate::run::{RunError, find};
 use crate::session::UsageError;
 use crate::session::model::Options;
@@ -64,6 +65,7 @@ pub fn dispatch(cli: Cli) -> Exit {
         check_vectors()?;
         signals::outlive()?;
         signals::end_process_1()?;
+        cli.runs_dir().into_iter().try_for_each(check_runs_dir)?;
         cli.runs_dir().into_iter().for_each(regular::trust);
         signals::report_lost_files().and_then(|()| match &cli.command {
             None => train::run(&cli.train),
@@ -95,6 +97,18 @@ pub fn dispatch(cli: Cli) -> Exit {
         }
         Err(_) => Exit::Failure,
     }
+}
+
+/// Refuses a link of another user in the place of the directory of runs that is meant where none is named.
+fn check_runs_dir(runs_dir: &Path) -> Result<(), UsageError> {
+    let maker =
+        regular::another_maker(runs_dir).filter(|_| runs_dir == Path::new(RUNS_DIR) && runs_dir.is_symlink());
+    maker.map_or(Ok(()), |user| {
+        Err(UsageError(format!(
+            "`{RUNS_DIR}` is a link of user {user}, and no directory of runs was named: name what it leads to, or \
+             another directory, with --runs-dir"
+        )))
+    })
 }
 
 /// Prints what a command line led to instead of a command: help and the version on stdout, what is wrong with it on

@@ -170,11 +170,23 @@ impl<'a> Outlook<'a> {
         })
     }
 
+    /// The prediction with what ranks say to each other.
+    fn with_ranks(&self, prediction: &Prediction) -> Prediction {
+        let Some(scaling) = self.scaling else { return *prediction };
+        let exposed_s = scaling.exposed_s * self.plan.own_steps() as f64;
+        Prediction {
+            step_s: scaling.step_s,
+            tokens_per_s: scaling.tokens_per_s,
+            training_s: prediction.training_s + exposed_s,
+            total_s: prediction.total_s + exposed_s,
+            ..*prediction
+        }
+    }
+
     /// The share of the peak that the model's operations are predicted to make up.
     fn mfu(&self) -> Option<f64> {
         let (prediction, _) = self.prediction.as_ref().ok()?;
-        let tokens_per_s = self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s);
-        Some(tokens_per_s * self.plan.flops_per_token as f64 / self.peak.flops)
+        Some(self.with_ranks(prediction).tokens_per_s * self.plan.flops_per_token as f64 / self.peak.flops)
     }
 
     /// Bytes that are free where the run would be: on its device, or on this machine, all ranks together.
@@ -209,7 +221,8 @@ impl<'a> Outlook<'a> {
         out["free_bytes"] = self.free().into();
         out["host_free_bytes"] = self.hardware.free_memory.into();
         out["refusal"] = json!(self.refusal);
-        out["predicted"] = json!(self.prediction.as_ref().ok().map(|(prediction, _)| prediction));
+        out["predicted"] =
+            json!(self.prediction.as_ref().ok().map(|(prediction, _)| self.with_ranks(prediction)));
         out["predicted_from"] = json!(self.prediction.as_ref().ok().map(|(_, basis)| basis));
         out["predicted_mfu"] = json!(self.mfu());
         out["peak"] = json!(self.peak);

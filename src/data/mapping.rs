@@ -29,12 +29,17 @@ fn mapped(path: &Path, opened: io::Result<File>) -> Result<(File, Mmap), DataErr
         _ if regular::is_strange(&error) => DataError::NotRegular { path: path.into() },
         _ => DataError::read(path)(error),
     })?;
+    let map = of_open(path, &file)?;
+    Ok((file, map))
+}
+
+/// Maps an open file. A map of its own gives back the memory that a whole reading of another one took.
+pub(super) fn of_open(path: &Path, file: &File) -> Result<Mmap, DataError> {
     // SAFETY: the map is read-only. This program never writes to a file that has its final name, and
     // datasets/README.md tells users not to change the files of a running experiment.
-    let map = unsafe { Mmap::map(&file) }.map_err(|error| match error.kind() {
+    unsafe { Mmap::map(file) }.map_err(|error| match error.kind() {
         // the system's limit on maps is hit long before its memory: files of this program are only read
         ErrorKind::OutOfMemory => DataError::TooManyMaps { path: path.into(), error },
         _ => DataError::read(path)(error),
-    })?;
-    Ok((file, map))
+    })
 }

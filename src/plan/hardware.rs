@@ -99,8 +99,13 @@ pub fn online_threads() -> usize {
     text.split(',').filter_map(count).sum()
 }
 
-/// Makes [`peak_resident_bytes`] begin anew with the memory that is resident now, where the system lets it.
+/// Makes [`peak_resident_bytes`] begin anew with the memory that is in use now, where the system lets it.
 pub fn forget_peak_resident_bytes() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it gives back what was freed, and may be called at any time by any thread (malloc_trim(3))
+    unsafe {
+        libc::malloc_trim(0);
+    }
     // proc(5): 5 resets the peak
     let _ = fs::write("/proc/self/clear_refs", "5");
 }

@@ -63,9 +63,18 @@ pub fn another_owner(path: &Path) -> Option<u32> {
 /// Whether `note` was put beside a file by another user, to whom the file does not belong: it may say anything of it.
 #[must_use]
 pub fn is_put_beside(note: &Path, file: &Path) -> bool {
-    let owner = |path: &Path| path.symlink_metadata().ok().map(|found| found.uid());
-    let maker = owner(note).filter(|owner| is_another(*owner));
+    let maker = another_maker(note);
     maker.is_some() && owner(file) != maker
+}
+
+/// The user who has made a file, a directory or a link, if that is neither this process's user nor root.
+#[must_use]
+pub fn another_maker(path: &Path) -> Option<u32> {
+    owner(path).filter(|owner| is_another(*owner))
+}
+
+fn owner(path: &Path) -> Option<u32> {
+    path.symlink_metadata().ok().map(|found| found.uid())
 }
 
 /// Whether a user is neither this process's nor root.

@@ -44,6 +44,8 @@ pub struct Basis {
     simd: Option<String>,
     /// Of a speed, what memory its steps ask for, with what `auto` came to.
     chosen: Option<(u64, String)>,
+    /// Of a speed, with how its ranks were joined.
+    ranks: Option<(u64, String)>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
     of_all_sets: Option<Vec<Fact>>,
     /// The facts without the tokens of a row, which earlier versions did not put on record.
@@ -84,6 +86,7 @@ impl Basis {
             basis.threads = Some(run.facts.threads).filter(|_| leaves_threads_to_the_machine(run));
             basis.simd = Some(run.facts.simd.clone()).filter(|simd| !simd.is_empty());
             basis.chosen = run.chosen.in_all().map(|choice| (run.chosen.asked, choice));
+            basis.ranks = run.facts.ranks.clone().map(|ranks| (run.chosen.asked, ranks));
             let is_seconds = metric.unit == Unit::Seconds || is_timed;
             let parts = if is_seconds { &run.parts.of_seconds } else { &run.parts.of_speed };
             let parts = Some(parts).filter(|parts| !parts.is_empty());
@@ -95,6 +98,9 @@ impl Basis {
         // the seconds of a branch are its own, and its steps are not
         if metric.unit == Unit::Seconds || is_timed {
             basis.facts.push((BEGUN, Some(run.facts.steps_before().to_string())));
+        }
+        if is_way && metric.unit == Unit::Count {
+            basis.facts.push(tokenizer(run));
         }
         if let Some(rows) = last_rows(run, metric) {
             basis.facts.push((LAST, Some(rows)));
@@ -276,6 +282,8 @@ impl Basis {
         let in_parts = differing.contains(&PARTS).then(|| "in part under other settings".to_owned());
         let from = differing.contains(&BEGUN).then(|| "from different steps on".to_owned());
         let as_chosen = differing.contains(&CHOSEN).then(|| format!("with {CHOSEN} that differs"));
+        let joined =
+            differing.contains(&RANKS).then(|| "with ranks that were joined in other ways".to_owned());
         let against = differing.contains(&PEAK).then(|| "against peak rates that differ".to_owned());
         let after = differing
             .contains(&PROCESS)
@@ -287,6 +295,7 @@ impl Basis {
             .chain(in_parts)
             .chain(from)
             .chain(as_chosen)
+            .chain(joined)
             .chain(against)
             .chain(after);
         Vec::from_iter(all).join(" and ")
@@ -334,10 +343,12 @@ const PROCESS: &str = "the process";
 const BEGUN: &str = "the first step of its own";
 /// What a recipe leaves to the memory that there is.
 const CHOSEN: &str = "a choice of auto";
+/// Whether ranks were threads or processes, and of how many machines.
+const RANKS: &str = "how ranks were joined";
 /// What MFU is a fraction of.
 const PEAK: &str = "the peak rate";
 /// What is no matter of data.
-const OF_SETTINGS: [&str; 6] = [MACHINE, PARTS, BEGUN, CHOSEN, PROCESS, PEAK];
+const OF_SETTINGS: [&str; 7] = [MACHINE, PARTS, BEGUN, CHOSEN, RANKS, PROCESS, PEAK];
 
 /// The columns of `eval.csv` that say what a row was measured on, and how.
 pub(super) const TEXTS: [&str; 4] = ["data", "data_tokens", "measured", "precision"];

@@ -32,7 +32,10 @@ pub struct Span {
     pub place: Option<[String; 2]>,
     /// Seconds since 1970, from and to.
     pub seconds: [u64; 2],
-    /// Whether all of that is on record: a process that was killed has ended at some time before `seconds` end.
+    /// Until when it is known to have trained: a process that was killed has ended at some time between this and the
+    /// end of `seconds`.
+    pub until: u64,
+    /// Whether all of that is on record.
     pub is_certain: bool,
 }
 
@@ -44,8 +47,10 @@ impl Span {
             let place = session.host.clone().zip(session.device.clone());
             let started = unix_seconds(&session.started);
             let ended = session.ended.as_deref().and_then(unix_seconds);
+            let written = session.last_written.as_deref().and_then(unix_seconds);
             let at_most = || next.and_then(|next| unix_seconds(&next.started)).unwrap_or(u64::MAX);
             Self {
+                until: ended.or(written).or(started).unwrap_or(0),
                 is_certain: place.is_some() && started.is_some() && ended.is_some(),
                 place: place.map(|(host, device)| [host, device]),
                 seconds: [started.unwrap_or(0), ended.unwrap_or_else(at_most)],
@@ -54,8 +59,27 @@ impl Span {
         sessions.iter().zip(next).map(span).collect()
     }
 
+    /// Those of a run that trains now are known until now.
+    pub(super) fn go_on(spans: &mut [Self]) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if let Some(span) = spans.last_mut().filter(|span| span.seconds[1] == u64::MAX) {
+            span.is_certain = span.place.is_some() && span.seconds[0] > 0;
+            (span.seconds[1], span.until) = (now, now);
+        }
+    }
+
+    /// It as far as it is known to have trained, and what it may have trained besides.
+    pub(super) fn halves(&self) -> [Self; 2] {
+        let [from, to] = self.seconds;
+        let until = self.until.clamp(from, to);
+        let half = |seconds, is_certain| Self { seconds, is_certain, ..self.clone() };
+        let is_placed = self.place.is_some() && from > 0;
+        [half([from, until], self.is_certain || is_placed), half([until, to], self.is_certain)]
+    }
+
     /// Bounds the end of the last session of a run that is not trained any more by when its logs were written last.
-    pub(super) fn bound_last(spans: &mut [Self], run: &Path) {
+    /// One that has finished has said so, and so has not the process that this is about.
+    pub(super) fn bound_last(spans: &mut [Self], run: &Path, is_finished: bool) {
         let Some(span) = spans.last_mut().filter(|span| span.seconds[1] == u64::MAX) else { return };
         let written = |log: &&str| run.join(log).metadata().and_then(|found| found.modified()).ok();
         let last = [dir::TRAIN_CSV, dir::VAL_CSV, dir::SAMPLES].iter().filter_map(written).max();
@@ -63,6 +87,7 @@ impl Span {
         // one that began later has written none
         if let Some(last) = last.map(|last| last.as_secs()).filter(|last| *last >= span.seconds[0]) {
             span.seconds[1] = last.saturating_add(AFTER_LAST);
+            span.until = if is_finished { span.until } else { last };
         }
     }
 }
@@ -124,11 +149,13 @@ impl Parts {
                 session.settings.as_ref().is_none_or(|set| !set.contains_key("compute.threads"));
             let of_session = session.threads.filter(|_| is_automatic).and_then(threads);
             let of_record = threads(record.threads);
+            let last_ranks = record.sessions.last().and_then(|last| last.ranks.as_deref());
             for (name, then, last) in [
                 ("run.device", &session.device, Some(record.device.as_str())),
                 ("run.processor", &session.processor, processor),
                 ("run.simd", &session.simd, record.simd.as_deref()),
                 ("run.threads", &of_session, of_record.as_deref()),
+                ("run.ranks", &session.ranks, last_ranks),
             ] {
                 let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
                 found.extend(other.map(|other| (KEYS.len(), Slows::Steps, format!("{name}={other}"))));

@@ -96,6 +96,8 @@ pub struct Facts {
     pub emulated: bool,
     /// Digests of the data, by what they are of.
     pub digests: BTreeMap<String, String>,
+    /// How several ranks were joined in its last session.
+    pub ranks: Option<String>,
     /// Rows of one evaluation, as the plan had them.
     pub eval_rows: Option<u64>,
     /// Rows of one evaluation of each set of validation data but the one that decides what is best, by its name.
@@ -164,6 +166,7 @@ impl From<RunRecord> for Facts {
             git_commit: record.git_commit,
             emulated: record.emulated,
             digests: record.digests,
+            ranks: record.sessions.last().and_then(|last| last.ranks.clone()),
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
             eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
             by_row: (!record.train_files.is_empty()).then_some(record.by_row),
@@ -244,8 +247,10 @@ impl Run {
         let parts = record.as_ref().map(|record| Parts::new(record, &recipe)).unwrap_or_default();
         let chosen = record.as_ref().map(|record| Chosen::new(&record.plan, &recipe)).unwrap_or_default();
         let mut facts = record.map(Facts::from).unwrap_or_default();
-        if !matches!(status, RunStatus::Created | RunStatus::Running) {
-            Span::bound_last(&mut facts.spans, path);
+        match status {
+            RunStatus::Running => Span::go_on(&mut facts.spans),
+            RunStatus::Created => {}
+            _ => Span::bound_last(&mut facts.spans, path, status == RunStatus::Finished),
         }
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
         let at_target = at_target.map(|_| AT_TARGET.to_owned());

@@ -106,7 +106,7 @@ rows! {
             curve: Some(Curve::noisy(60, "model FLOPs utilization")),
             ..Column::measured(Unit::Fraction)
         };
-        /// Peak resident memory of the process so far since it turned to this run, in bytes.
+        /// Peak resident memory of the process so far since it had this run's data, in bytes.
         memory_bytes: u64 = 0 => Column {
             summaries: &[Summary {
                 place: 100, leaves: 100, name: "memory_bytes", title: "memory", meaning: "peak memory in bytes",

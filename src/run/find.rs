@@ -116,12 +116,13 @@ pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
 
 fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     for path in [named, &runs_dir.join(named)] {
-        if is_listed(path) || is_run(path) || is_closed(path) {
+        if checkpoint_name(path).is_none() && (is_listed(path) || is_run(path) || is_closed(path)) {
+            check_meant(runs_dir, named, path)?;
             return Ok(holding(path).map_or_else(|| Found::Run(path.to_owned()), Found::Below));
         }
     }
     // also a link that leads to nothing, as a shell finds it by a pattern
-    if named.symlink_metadata().is_ok() {
+    if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() {
         return Ok(Found::Below(if named.is_dir() { list(named)? } else { Vec::new() }));
     }
     let text = named.to_str().unwrap_or_default();
@@ -130,6 +131,22 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
         false => beginning(runs_dir, named)?,
     };
     if found.is_empty() { Err(no_such_run(runs_dir, named)) } else { Ok(Found::Matching(found)) }
+}
+
+/// Refuses to take a directory for a run that another user has called like the beginning of an id of somebody else's.
+fn check_meant(runs_dir: &Path, named: &Path, path: &Path) -> Result<(), RunError> {
+    if named.components().count() != 1 || regular::another_maker(path).is_none() {
+        return Ok(());
+    }
+    let mut meant = beginning(runs_dir, named)?;
+    meant.retain(|run| regular::is_put_beside(path, run));
+    match meant.is_empty() {
+        true => Ok(()),
+        false => {
+            meant.insert(0, path.to_owned());
+            Err(RunError::SeveralRuns { named: named.to_owned(), ids: ids(&meant) })
+        }
+    }
 }
 
 /// The runs in a directory that has a recipe, as projects do, and was not made as a run itself; `None` if it was, or
@@ -173,12 +190,13 @@ fn matching_in(place: &Path, pattern: &str) -> Result<Vec<PathBuf>, RunError> {
     Ok(each_once(matches.paths.into_iter().filter(|path| is_listed(path)).collect()))
 }
 
-/// The runs in a directory of runs whose ids begin with a text, which must not be empty.
+/// The runs in a directory of runs whose ids begin with a text, which must not be empty. What another user has called
+/// like a checkpoint of a run is none of them.
 fn beginning(runs_dir: &Path, text: &Path) -> Result<Vec<PathBuf>, RunError> {
     let text = text.to_str().unwrap_or_default();
     let begins = |path: &PathBuf| path.file_name().is_some_and(|n| is_beginning(text, &n.to_string_lossy()));
     let mut found = list(runs_dir)?;
-    found.retain(|path| !text.is_empty() && begins(path));
+    found.retain(|path| !text.is_empty() && begins(path) && checkpoint_name(path).is_none());
     Ok(found)
 }
 

@@ -328,7 +328,12 @@ fn carries_nothing(name: &str) -> bool {
 fn config_beside(path: &Path) -> Result<Option<Value>, String> {
     let config = weights::config_of(path);
     match config.symlink_metadata() {
-        Ok(_) => weights::json(&config).map(Some),
+        Ok(_) => {
+            let first = weights::files(path).map_err(|problems| problems.join("; "))?;
+            let checked = first.first().map_or(Ok(()), |first| weights::check_beside(&config, first));
+            checked.map_err(|problem| format!("{}: {problem}", weights::CONFIG))?;
+            weights::json(&config).map(Some)
+        }
         Err(_) => Ok(None),
     }
 }

@@ -95,6 +95,11 @@ pub struct Session {
     pub threads: Option<usize>,
     /// What its backward pass computed again, where the recipe leaves that open; absent in records of earlier versions.
     pub recompute: Option<String>,
+    /// How several ranks were joined, `threads` of one process or `processes`, with how many of them were on the
+    /// machine of rank 0; absent for a single rank and in records of earlier versions.
+    pub ranks: Option<String>,
+    /// When it wrote its log last, RFC 3339 in UTC, where it was killed and the run went on.
+    pub last_written: Option<String>,
     /// Recipes that its process had turned to before: what they have left counts towards the memory.
     pub recipes_before: u64,
 }

@@ -31,7 +31,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A run that takes longer than this many seconds at the machine's peak rate begins with a prediction, whatever
 /// it costs.
@@ -154,6 +154,15 @@ impl Job<'_> {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
+    /// How several ranks are joined, as [`RecordedSession::ranks`] has it.
+    fn how_joined(&self) -> Option<String> {
+        let ranks = &self.plan.ranks;
+        (ranks.world_size > 1).then(|| match self.call.joined() {
+            None => "threads".to_owned(),
+            Some(_) => format!("processes, {} on one machine", ranks.here),
+        })
+    }
+
     fn record_training(
         &self,
         comm: &Arc<dyn Comm>,
@@ -170,6 +179,9 @@ impl Job<'_> {
             self.tell_other_rounding(&record);
         }
         let mut record = self.record()?;
+        let written = self.dir.train_csv().metadata().and_then(|found| found.modified()).ok();
+        let since_1970 = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+        let last_written = since_1970.map(|since| facts::rfc3339(since.as_secs()));
         let is_open = fixed(self.recipe().compute.recompute).is_none();
         let recompute = is_open.then(|| self.plan.memory.recompute().as_str().to_owned());
         // a session that died before it had made the row again has left the checkpoint on record
@@ -179,6 +191,10 @@ impl Job<'_> {
         record.evaluated_before = again.as_ref().map(|again| again.row.clone());
         progress.evaluated = !is_new && was_best || again.is_some();
         let peak = machine::peaks::of_run(record.peak.take(), peak);
+        // a process that was killed has said no end
+        if let Some(killed) = record.sessions.last_mut().filter(|last| last.ended.is_none()) {
+            killed.last_written = killed.last_written.take().or(last_written);
+        }
         record.begin_session(RecordedSession {
             started: facts::now(),
             from_step: progress.step,
@@ -192,6 +208,7 @@ impl Job<'_> {
             peak_flops: Some(peak.flops),
             simd: record.simd.clone(),
             recompute,
+            ranks: self.how_joined(),
             recipes_before: self.call.recipes_before,
             ..RecordedSession::default()
         });

@@ -6,7 +6,6 @@ use super::engines;
 use super::inputs::of_init_from;
 use super::machine::{self, Choice};
 pub use super::source::Source;
-use super::source::dir_of;
 use crate::cuda::CudaMissing;
 use crate::data::Tokenizer;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
@@ -123,7 +122,7 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
 
 /// That the tokens of the weights stand for something else than those of the data, if they do.
 pub(super) fn other_tokens(weights: &Path, vocab_size: usize, ours: &Tokenizer) -> Option<String> {
-    let theirs = match Tokenizer::stated_by_model(dir_of(weights)) {
+    let theirs = match Tokenizer::stated_by_model(weights) {
         Ok(Some(theirs)) => theirs,
         // as `runner sample` takes them
         Ok(None) if vocab_size == Tokenizer::gpt2().vocab_size() => Tokenizer::gpt2().clone(),

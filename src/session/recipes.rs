@@ -141,6 +141,8 @@ fn is_nowhere(from: &Path, runs_dir: &Path) -> bool {
 
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {
     let data = call.open(resolved, call.runs_dir, None)?;
+    // what encoding a text took is none of the run's: another one finds it encoded
+    forget_peak_resident_bytes();
     let resolved = &data.start.pinned(resolved.clone());
     let hash = recipe::identity(&resolved.recipe, &data.digests);
     let run = call.runs_dir.join(run_id(&resolved.recipe, &hash));

@@ -84,7 +84,8 @@ impl Source {
 
     fn look_up(named: &Path, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Self> {
         let passed_over = of_damage(audience);
-        if named.join("config.json").is_file() {
+        let is_path = weights::checkpoint_name(named).is_none();
+        if is_path && named.join("config.json").is_file() {
             if !checkpoint::is_checkpoint(named) {
                 return Ok(Self::Weights(named.to_owned()));
             }
@@ -93,7 +94,7 @@ impl Source {
             return Ok(Self::Checkpoint(named));
         }
         // a file that comes with its dimensions, or a directory with such a file; a run has none
-        if !crate::run::dir::is_run(named) && matches!(weights::stated(named), Ok(Some(_))) {
+        if is_path && !crate::run::dir::is_run(named) && matches!(weights::stated(named), Ok(Some(_))) {
             return Ok(Self::Weights(named.to_owned()));
         }
         let run = match find::one(runs_dir, named) {
@@ -139,7 +140,7 @@ impl Source {
     /// # Errors
     /// [`UsageError`] for a list of characters that is damaged.
     pub fn tokenizer(&self) -> Result<Tokenizer, UsageError> {
-        Tokenizer::of_model(dir_of(self.weights())).map_err(UsageError)
+        Tokenizer::of_model(self.weights()).map_err(UsageError)
     }
 
     /// The dimensions that the configuration states.
@@ -164,11 +165,6 @@ fn with_its_run(checkpoint: &Path) -> PathBuf {
         // behind a link of another user the run is not told: what writes into it would write where that user chose
         _ => regular::followed(checkpoint, Path::new("")).unwrap_or_else(|_| checkpoint.to_owned()),
     }
-}
-
-/// The directory of weights, where what describes them lies.
-pub(super) fn dir_of(weights: &Path) -> &Path {
-    if weights.is_dir() { weights } else { weights.parent().unwrap_or(weights) }
 }
 
 /// Why weights that have the name of no run cannot be used; `None` for what is none.

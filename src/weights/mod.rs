@@ -153,6 +153,20 @@ pub fn contents(path: &Path, file: &mut File) -> Result<Option<Contents>, String
     Ok(None)
 }
 
+/// Refuses what another user has put beside weights that are not theirs: it would say what the weights are.
+///
+/// # Errors
+/// What to do about it, without the name of `note`.
+pub fn check_beside(note: &Path, weights: &Path) -> Result<(), String> {
+    match regular::another_maker(note).filter(|_| regular::is_put_beside(note, weights)) {
+        None => Ok(()),
+        Some(user) => Err(format!(
+            "it belongs to user {user}, and `{}` beside it does not: copy what you mean into a directory of your own",
+            weights.display()
+        )),
+    }
+}
+
 /// The files of weights that a path stands for: itself, or those of a directory.
 ///
 /// # Errors
@@ -160,6 +174,17 @@ pub fn contents(path: &Path, file: &mut File) -> Result<Option<Contents>, String
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     if !path.is_dir() {
         return if path.exists() { Ok(vec![path.to_owned()]) } else { Err(vec![absent(path)]) };
+    }
+    let all: Vec<PathBuf> = [MODEL, INDEX]
+        .iter()
+        .chain(&TORCH)
+        .map(|name| path.join(name))
+        .filter(|path| path.exists())
+        .collect();
+    if let Some((first, others)) = all.split_first() {
+        let name = first.file_name().unwrap_or_default().to_string_lossy();
+        let refused = others.iter().find_map(|other| check_beside(first, other).err());
+        refused.map_or(Ok(()), |problem| Err(vec![format!("{name}: {problem}")]))?;
     }
     if path.join(MODEL).exists() {
         return Ok(vec![path.join(MODEL)]);
@@ -252,5 +277,6 @@ pub fn stated(path: &Path) -> Result<Option<Stated>, Unreadable> {
     if config.symlink_metadata().is_err() {
         return Ok(None);
     }
+    check_beside(&config, first).map_err(|problem| unreadable(&config, problem))?;
     config::stated(&config).map(Some).map_err(|problem| unreadable(&config, problem))
 }

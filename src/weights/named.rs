@@ -1,14 +1,16 @@
 //! `RUN@best`, `RUN@latest`, `RUN@1000`: a checkpoint by the run that it is of.
 
+use crate::regular::is_put_beside;
 use std::path::Path;
 
 /// The run and the word for one of its checkpoints in `RUN@WORD`; `None` for a path that exists as it is written, and
-/// for one without both parts.
+/// for one without both parts. What another user has put beside the run is not meant.
 #[must_use]
 pub fn checkpoint_name(path: &Path) -> Option<(&Path, &str)> {
     let (run, word) = path.to_str()?.rsplit_once('@')?;
-    let is_name = !run.is_empty() && !word.is_empty() && !word.contains(['/', '\\']) && !path.exists();
-    is_name.then_some((Path::new(run), word))
+    let is_name = !run.is_empty() && !word.is_empty() && !word.contains(['/', '\\']);
+    let run = Path::new(run);
+    (is_name && (!path.exists() || run.exists() && is_put_beside(path, run))).then_some((run, word))
 }
 
 #[cfg(test)]

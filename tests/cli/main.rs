@@ -47,6 +47,7 @@ mod mixture;
 mod muon;
 mod neighbours;
 mod overlay;
+mod planted;
 mod processes;
 mod ranks;
 mod refusals;

@@ -152,3 +152,16 @@ fn a_run_after_a_larger_one_of_the_same_call_has_its_own_peak() {
     };
     assert_eq!(["large", "tiny"].map(before), [0, 1]);
 }
+
+#[test]
+fn what_encoding_a_text_took_is_none_of_the_run_s_memory() {
+    let lab = Lab::new();
+    let words = "some text of which there is more than one piece\n";
+    lab.write("long.txt", words.repeat((24 << 20) / words.len()));
+    let peak = |seed: &str| {
+        let run = lab.train(&["data.train=long.txt", "data.val=long.txt", "data.tokenizer=char", seed]);
+        support::record(&run)["results"]["peak_memory_bytes"].as_f64().expect("bytes")
+    };
+    let [first, second] = ["seed=1", "seed=2"].map(peak);
+    assert!(first < second + 6e6, "{first} bytes with encoding, {second} without");
+}

@@ -125,8 +125,13 @@ fn crowd(lab: &Lab, ranks: u64, more: &[&str]) -> serde_json::Value {
 #[test]
 fn memory_and_time_are_of_the_same_ranks() {
     let lab = Lab::new();
-    let (ranks, step_s) =
-        (4096, |plan: &serde_json::Value| plan["predicted"]["step_s"].as_f64().expect("seconds"));
+    let ranks = 4096;
+    let step_s = |plan: &serde_json::Value| {
+        let of = |part: &str, key: &str| plan[part][key].as_f64().expect("seconds");
+        assert_eq!(of("predicted", "step_s"), of("scaling", "step_s"), "with what ranks say to each other");
+        assert_eq!(of("predicted", "tokens_per_s"), of("scaling", "tokens_per_s"));
+        of("predicted", "step_s") - of("scaling", "exposed_s")
+    };
     // the first plan times a small step, which the other one remembers
     let spread = crowd(&lab, ranks, &["--ranks-here", "1", "--link", "40"]);
     let here = crowd(&lab, ranks, &["--link", "40"]);

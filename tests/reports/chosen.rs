@@ -101,3 +101,35 @@ fn a_run_that_went_on_with_less_memory_says_what_auto_had_come_to() {
     let run = lab.train(&["seed=7"]);
     assert!(support::record(&run)["sessions"][0]["recompute"].is_null());
 }
+
+#[test]
+fn memory_and_speed_of_ranks_that_were_joined_otherwise_are_not_put_down_to_a_recipe() {
+    let lab = Lab::new();
+    let write = |i: u64, lr: f64, ranks: &str, more: &str| {
+        let extra = json!({"sessions": [{"from_step": 0, "ranks": ranks}]});
+        let fake = Fake {
+            tokens_per_s: (1000 * (1 + i / 3) + i) as f64,
+            extra,
+            ..Fake::new(&format!("fake-{i}"), i % 3, lr, 3.0)
+        };
+        with_recipe(&fake.write(&lab.path("runs")), more);
+    };
+    let of = |ranks: [&str; 2], more: [&str; 2]| {
+        for i in 0..6 {
+            let at = usize::from(i >= 3);
+            write(i, [1e-3, 3e-3][at], ranks[at], more[at]);
+        }
+        text(&lab, &["--by", "tokens_per_s"])
+    };
+    let two = "[batch]\nworld_size = 2\n";
+    let processes = "processes, 2 on one machine";
+    let note = "tokens_per_s was measured with ranks that were joined in other ways: 2 sets of runs";
+    assert!(of(["threads", "threads"], [two, two]).contains("in tokens_per_s by"));
+    let said = of(["threads", processes], [two, two]);
+    assert!(said.contains(note) && !said.contains("in tokens_per_s by"), "{said}");
+    assert!(!text(&lab, &["--by", "val_loss"]).contains("2 sets"));
+    // more ranks are another setting
+    assert!(of(["threads", processes], [two, "[batch]\nworld_size = 4\n"]).contains("in tokens_per_s by"));
+    let run = lab.train(&["batch.world_size=2", "schedule.max_steps=4"]);
+    assert_eq!(support::record(&run)["sessions"][0]["ranks"], "threads");
+}

@@ -337,6 +337,27 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
         write("fake-3", 3, ["c", "cpu"], 0, Some(60));
         equal(&speeds());
     }
+    // one that was killed has trained until it wrote its logs last, and one that went on until then at least
+    let killed = |status: &'static str, sessions: serde_json::Value| {
+        let extra = json!({ "sessions": sessions });
+        let run = Fake { status, extra, ..Fake::new("fake-2", 2, 1e-3, 3.0) }.write(&lab.path("runs"));
+        for log in ["train.csv", "val.csv"] {
+            let log = fs::File::open(run.join(log)).expect("a log");
+            log.set_modified(begun + std::time::Duration::from_secs(50)).expect("a time");
+        }
+    };
+    write("fake-1", 1, a, 0, Some(60));
+    write("fake-3", 3, a, 7000, Some(7100));
+    killed("interrupted", json!([session(a, [Some(0), None])]));
+    says(&speeds(), "fake-1", "fake-3");
+    let mut first = session(a, [Some(0), None]);
+    first["last_written"] = session(a, [Some(0), Some(50)])["ended"].clone();
+    killed("finished", json!([first, session(a, [Some(5000), Some(5010)])]));
+    says(&speeds(), "fake-1", "fake-3");
+    // what began soon after may have been beside it
+    write("fake-3", 3, a, 70, Some(80));
+    let said = speeds();
+    assert!(said.contains("and whether fake-3 did is not known: speeds and seconds"), "{said}");
     // a copy has the sessions of its run, and the same recipe at the same time has its own
     hashed("fake-2", 1, "fake-1", &[session(a, [Some(0), Some(60)])]);
     equal(&speeds());

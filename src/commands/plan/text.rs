@@ -323,15 +323,17 @@ impl Outlook<'_> {
     }
 
     fn prediction_text(&self) -> String {
-        let exposed_s = self.scaling.map_or(0.0, |scaling| scaling.exposed_s * self.plan.own_steps() as f64);
         match &self.prediction {
-            Ok((prediction, basis)) => format!(
-                "{}{} for the run at {} tokens/s, {:.0} % of the peak, from {basis}",
-                if self.plan.target.is_some() { "at most " } else { "" },
-                time(prediction.total_s + exposed_s),
-                rate(self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s)),
-                self.mfu().unwrap_or_default() * 100.0
-            ),
+            Ok((prediction, basis)) => {
+                let predicted = self.with_ranks(prediction);
+                format!(
+                    "{}{} for the run at {} tokens/s, {:.0} % of the peak, from {basis}",
+                    if self.plan.target.is_some() { "at most " } else { "" },
+                    time(predicted.total_s),
+                    rate(predicted.tokens_per_s),
+                    self.mfu().unwrap_or_default() * 100.0
+                )
+            }
             Err(why) => format!("nothing: {why}"),
         }
     }

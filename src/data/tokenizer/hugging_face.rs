@@ -95,24 +95,31 @@ impl Tokenizer {
         })
     }
 
-    /// The tokenizer of a model's directory: the one that its `tokenizer.json` describes if that is GPT-2's or one of
-    /// characters or bytes as this program writes them, the characters of nanoGPT's `meta.pkl`, or GPT-2's where the
-    /// directory says nothing.
+    /// The tokenizer of a model's directory, or of that of a file of weights: the one that its `tokenizer.json`
+    /// describes if that is GPT-2's or one of characters or bytes as this program writes them, the characters of
+    /// nanoGPT's `meta.pkl`, or GPT-2's where the directory says nothing.
     ///
     /// # Errors
     /// What is wrong with a vocabulary, or that it is none of those, with the file's name.
-    pub fn of_model(dir: &Path) -> Result<Self, String> {
-        Self::stated_by_model(dir).map(|stated| stated.unwrap_or_else(|| Self::gpt2().clone()))
+    pub fn of_model(model: &Path) -> Result<Self, String> {
+        Self::stated_by_model(model).map(|stated| stated.unwrap_or_else(|| Self::gpt2().clone()))
     }
 
-    /// The tokenizer that lies in a model's directory, if one does.
+    /// The tokenizer that lies in a model's directory, or beside a file of weights, if one does.
     ///
     /// # Errors
     /// As of [`of_model`](Self::of_model).
-    pub fn stated_by_model(dir: &Path) -> Result<Option<Self>, String> {
+    pub fn stated_by_model(model: &Path) -> Result<Option<Self>, String> {
+        let first = weights::files(model).ok().and_then(|files| files.into_iter().next());
+        let believed = |note: &Path| {
+            let checked = first.as_ref().map_or(Ok(()), |first| weights::check_beside(note, first));
+            checked.map_err(|problem| format!("`{}` cannot be used: {problem}", note.display()))
+        };
+        let dir = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
         let (path, list) = (dir.join(TOKENIZER), dir.join(weights::META));
         let is_there = path.symlink_metadata().is_ok();
         if !is_there && list.is_file() {
+            believed(&list)?;
             let characters = weights::characters(&list).and_then(|all| all.map(Characters::new).transpose());
             let characters = characters.map_err(|problem| format!("`{}`: {problem}", list.display()))?;
             return Ok(characters.map(Self::chars));
@@ -120,6 +127,7 @@ impl Tokenizer {
         if !is_there {
             return recognized::in_parts(dir).map(|says_so| says_so.then(|| Self::gpt2().clone()));
         }
+        believed(&path)?;
         let bytes = regular::read_within(&path, MAX_BYTES);
         let bytes = bytes.map_err(|error| format!("could not read `{}`: {error}", path.display()))?;
         let document = json::value(&bytes);

@@ -1,6 +1,6 @@
 //! Bases are of single runs. What is on record of several decides which of them allow a comparison.
 
-use super::{Basis, CHOSEN, Fact, MACHINE, MAIN, PEAK, ROWS, TOKENS, When};
+use super::{Basis, CHOSEN, Fact, MACHINE, MAIN, PEAK, RANKS, ROWS, TOKENS, When};
 use std::collections::{HashMap, HashSet};
 
 impl Basis {
@@ -15,7 +15,8 @@ impl Basis {
         settle_peaks(&mut bases);
         settle_machines(&mut bases, |basis| basis.threads.take().map(|threads| threads.to_string()));
         settle_machines(&mut bases, |basis| basis.simd.take());
-        settle_choices(&mut bases);
+        settle_asked(&mut bases, CHOSEN, |basis| basis.chosen.take());
+        settle_asked(&mut bases, RANKS, |basis| basis.ranks.take());
         let is_coarse = |basis: &&Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
         let coarse: HashSet<Vec<Fact>> =
             bases.iter().filter(is_coarse).map(|basis| basis.facts.clone()).collect();
@@ -77,15 +78,20 @@ fn settle_peaks(bases: &mut [Basis]) {
     }
 }
 
-/// Makes facts of what `auto` came to, where it came to more than one choice for steps of the same memory.
-fn settle_choices(bases: &mut [Basis]) {
-    let mut known: HashMap<u64, HashSet<String>> = HashMap::new();
-    for (asked, choice) in bases.iter().filter_map(|basis| basis.chosen.clone()) {
-        known.entry(asked).or_default().insert(choice);
+/// Makes facts of what was `found` of runs that ask for steps of the same memory, where it is not the same.
+fn settle_asked(
+    bases: &mut [Basis],
+    name: &'static str,
+    found: impl Fn(&mut Basis) -> Option<(u64, String)>,
+) {
+    let found: Vec<_> = bases.iter_mut().map(found).collect();
+    let mut known: HashMap<u64, HashSet<&str>> = HashMap::new();
+    for (asked, of) in found.iter().flatten() {
+        known.entry(*asked).or_default().insert(of);
     }
-    for basis in bases {
-        let chosen = basis.chosen.take().filter(|(asked, _)| known[asked].len() > 1);
-        basis.facts.extend(chosen.map(|(_, choice)| (CHOSEN, Some(choice))));
+    for (basis, of) in bases.iter_mut().zip(&found) {
+        let of = of.as_ref().filter(|(asked, _)| known[asked].len() > 1);
+        basis.facts.extend(of.map(|(_, of)| (name, Some(of.clone()))));
     }
 }
 

@@ -25,12 +25,17 @@ pub(super) fn together(comparison: &Comparison) -> Option<String> {
         Some(found).filter(|found| !found.is_empty())
     };
     let shared = those(|share| share.certain > share.all / 2)?;
-    let others = those(|share| share.possible <= share.all / 2 && !share.is_unknown)?;
+    let others = those(|share| share.possible <= share.all / 2 && !share.is_unknown);
+    // beside a process that was killed, nobody knows when
+    let perhaps = || those(|share| share.certain <= share.all / 2 && !share.is_unknown);
+    let others = match others {
+        Some(others) => format!("{} did not", names(runs, others.into_iter())),
+        None => format!("whether {} did is not known", names(runs, perhaps()?.into_iter())),
+    };
     Some(format!(
-        "{} trained at the same time as others of these on one machine for most of their time, and {} did not: speeds \
+        "{} trained at the same time as others of these on one machine for most of their time, and {others}: speeds \
          and seconds may differ by that as well",
-        names(runs, shared.into_iter()),
-        names(runs, others.into_iter())
+        names(runs, shared.into_iter())
     ))
 }
 
@@ -54,10 +59,10 @@ struct Share {
 /// How much of the time of each run others of these trained as well.
 fn shares(runs: &[Run]) -> Vec<Share> {
     let mut shares = vec![Share::default(); runs.len()];
-    let mut spans: Vec<(usize, &Span)> = Vec::new();
+    let mut spans: Vec<(usize, Span)> = Vec::new();
     for (i, run) in runs.iter().enumerate() {
-        let is_long = |span: &&Span| span.seconds[0] < span.seconds[1];
-        spans.extend(run.facts.spans.iter().filter(is_long).map(|span| (i, span)));
+        let is_long = |span: &Span| span.seconds[0] < span.seconds[1];
+        spans.extend(run.facts.spans.iter().flat_map(Span::halves).filter(is_long).map(|span| (i, span)));
     }
     if spans.len() > MOST_SESSIONS {
         return shares;
@@ -70,18 +75,18 @@ fn shares(runs: &[Run]) -> Vec<Share> {
     let unplaced: Vec<_> =
         spans.iter().filter(|(_, span)| span.place.is_none()).take(MOST_UNPLACED).collect();
     for (run, Span { seconds: [from, to], .. }) in &spans {
-        let overlaps = |(other, span): &&&(usize, &Span)| {
+        let overlaps = |(other, span): &&&(usize, Span)| {
             other != run && span.seconds[0] < *to && *from < span.seconds[1]
         };
         shares[*run].is_unknown |= unplaced.iter().any(|span| overlaps(&span));
     }
     turns.sort_unstable();
     // a copy of a run has its sessions
-    let is_one = |a: &(usize, &Span), b: &(usize, &Span)| {
+    let is_one = |a: &(usize, Span), b: &(usize, Span)| {
         let [one, other] = [a, b].map(|(run, _)| &runs[*run].facts.hash);
         a.0 == b.0 || !one.is_empty() && one == other && a.1 == b.1
     };
-    let are_several = |active: &[&(usize, &Span)]| {
+    let are_several = |active: &[&(usize, Span)]| {
         active.first().is_some_and(|first| active.iter().any(|other| !is_one(first, other)))
     };
     let mut active: Vec<usize> = Vec::new();

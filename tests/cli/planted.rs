@@ -1,0 +1,122 @@
+//! What another user has put where a name leads: beside a run, beside weights, in the place of the directory of runs.
+
+use crate::support;
+
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::{lchown, symlink};
+use std::path::Path;
+use support::{Lab, tiny};
+
+/// The number of a user who is nobody here.
+const BOB: u32 = 12345;
+
+/// Whether something could be given to another user, which only root can.
+fn given(path: &Path) -> bool {
+    lchown(path, Some(BOB), None).is_ok()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() { copy(&from, &to) } else { fs::copy(from, to).map(drop).expect("copied") }
+    }
+}
+
+#[test]
+fn a_link_of_another_user_is_no_directory_of_runs_that_nobody_named() {
+    let lab = Lab::new();
+    let run = lab.train_in("closed", &["schedule.max_steps=4"]);
+    symlink("closed", lab.path("runs")).expect("a link");
+    lab.run(["list"]).expect(0);
+    if !given(&lab.path("runs")) {
+        return;
+    }
+    for args in [
+        &["list", "--status", "finished", "--remove", "--yes"][..],
+        &["compare", "runs"],
+        &["tiny.toml", "--fresh"],
+        &["sample", "tiny"],
+    ] {
+        lab.run(args).expect(2).says(&["`runs` is a link of user 12345", "--runs-dir"]);
+    }
+    assert!(run.join("run.json").exists());
+    lab.run(["list", "--runs-dir", "./runs"]).expect(0);
+}
+
+#[test]
+fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_run_of_that_name() {
+    let lab = Lab::new();
+    let run = lab.train(&["checkpoint.every=4", "checkpoint.keep_best=true"]);
+    let other = lab.train_in("others", &["seed=9", "schedule.max_steps=4"]);
+    let id = run.file_name().and_then(|id| id.to_str()).expect("an id").to_owned();
+    let measured = |name: &str| {
+        let args = ["eval", name, "--runs-dir", "runs", "--data", "data/val.bin", "--format", "json"];
+        lab.run(args).expect(0).stdout.clone()
+    };
+    let [best, latest] = ["best", "latest"].map(|word| format!("{id}@{word}"));
+    let before = [&best, &latest, "tiny"].map(&measured);
+    let planted = [best.as_str(), &latest, "tiny"].map(|name| lab.path("runs").join(name));
+    planted.iter().for_each(|path| copy(&other, path));
+    if !planted.iter().all(|path| given(path)) {
+        return;
+    }
+    assert_eq!([&best, &latest].map(|name| measured(name)), [before[0].as_str(), &before[1]]);
+    assert_eq!(measured(&format!("runs/{latest}")), measured(&format!("runs/{id}")));
+    for args in [&["eval", "tiny", "--data", "data/val.bin"][..], &["compare", "tiny"], &["sample", "tiny"]] {
+        lab.run(args.iter().chain(&["--runs-dir", "runs"])).expect(2).says(&["stands for several runs", &id]);
+    }
+    // by its path it is what it is
+    lab.run(["compare", "runs/tiny"]).expect(0);
+}
+
+#[test]
+fn what_another_user_puts_beside_weights_does_not_say_what_they_are() {
+    let lab = Lab::new();
+    let golden = |name: &str| {
+        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights").join(name))
+            .expect("a file")
+    };
+    lab.write("model/pytorch_model.bin", golden("pytorch_model.bin"));
+    let config = json!({"n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 12, "vocab_size": 40});
+    lab.write("model/config.json", config.to_string());
+    lab.shard("rows.bin", &[7; 49]);
+    let eval = |weights: &str| lab.run(["eval", weights, "--data", "rows.bin"]);
+    let recipe = "[model]\ninit_from = \"model\"\n[data]\ntrain = \"rows.bin\"\n[batch]\ntotal_tokens = 48\n\
+                  [schedule]\nmax_steps = 1\n";
+    lab.write("bare.toml", recipe);
+    eval("model").expect(0);
+    if !given(&lab.path("model/config.json")) {
+        return;
+    }
+    for ended in [eval("model"), eval("model/pytorch_model.bin"), lab.run(["bare.toml"])] {
+        ended.expect(2).says(&["config.json", "belongs to user 12345", "directory of your own"]);
+    }
+    lchown(lab.path("model/config.json"), Some(0), None).expect("taken back");
+    for (name, text) in [("meta.pkl", "x"), ("tokenizer.json", "{}"), ("model.safetensors", "x")] {
+        let path = lab.write(&format!("model/{name}"), text);
+        assert!(given(&path));
+        eval("model").expect(2).says(&[name, "belongs to user 12345"]);
+        fs::remove_file(path).expect("removed");
+    }
+    // and those of one user are theirs
+    for name in ["", "config.json", "pytorch_model.bin"] {
+        assert!(given(&lab.path("model").join(name)));
+    }
+    eval("model").expect(0);
+    lab.run(["bare.toml"]).expect(0);
+}
+
+/// Of all that a name could be, what is there as it is written comes first.
+#[test]
+fn a_directory_of_ones_own_that_holds_the_sign_stays_what_it_is() {
+    let lab = Lab::new();
+    let run = lab.train(&["schedule.max_steps=4"]);
+    let path = format!("{}@latest", run.display());
+    copy(&run, Path::new(&path));
+    let said = lab.run(["compare", &path]).expect(0).stdout.clone();
+    assert!(said.contains("@latest"), "{said}");
+    lab.run(tiny("runs", &["schedule.max_steps=4"])).expect(0);
+}
