@@ -105,8 +105,8 @@ fn check_runs_dir(runs_dir: &Path) -> Result<(), UsageError> {
         regular::another_maker(runs_dir).filter(|_| runs_dir == Path::new(RUNS_DIR) && runs_dir.is_symlink());
     maker.map_or(Ok(()), |user| {
         Err(UsageError(format!(
-            "`{RUNS_DIR}` is a link of user {user}, and no directory of runs was named: name what it leads to, or \
-             another directory, with --runs-dir"
+            "`{RUNS_DIR}` is a link of user {user}: name what it leads to with --runs-dir, or ./{RUNS_DIR} if you mean \
+             the link"
         )))
     })
 }

@@ -33,8 +33,13 @@ fn mapped(path: &Path, opened: io::Result<File>) -> Result<(File, Mmap), DataErr
     Ok((file, map))
 }
 
-/// Maps an open file. A map of its own gives back the memory that a whole reading of another one took.
-pub(super) fn of_open(path: &Path, file: &File) -> Result<Mmap, DataError> {
+/// Maps a file again whose map of this many bytes was read as a whole: a new map gives that memory back.
+pub(super) fn again(path: &Path, file: &File, bytes: usize) -> Result<Mmap, DataError> {
+    let map = of_open(path, file)?;
+    if map.len() == bytes { Ok(map) } else { Err(DataError::Changed { path: path.into() }) }
+}
+
+fn of_open(path: &Path, file: &File) -> Result<Mmap, DataError> {
     // SAFETY: the map is read-only. This program never writes to a file that has its final name, and
     // datasets/README.md tells users not to change the files of a running experiment.
     unsafe { Mmap::map(file) }.map_err(|error| match error.kind() {

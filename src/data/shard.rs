@@ -3,7 +3,7 @@
 use super::format::{Format, recognize};
 use super::guard::{Guard, Stamp};
 use super::lipsum::Lipsum;
-use super::mapping::{map_found, of_open};
+use super::mapping::{again, map_found};
 use super::scan::{Scan, Scanner, scan_tokens};
 use super::source::Source;
 use super::text;
@@ -60,8 +60,9 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
                 None => (Format::Text, text::open(path, &file, &bytes, tokenizer, scanner)?),
                 Some(layout) => {
                     let stamp = stamp(path, &file)?;
+                    let whole = bytes.len();
                     let scan = scanner.tokens(path, &file, &Tokens::mapped(bytes, layout), false)?;
-                    let tokens = Arc::new(Tokens::mapped(of_open(path, &file)?, layout));
+                    let tokens = Arc::new(Tokens::mapped(again(path, &file, whole)?, layout));
                     let guard = Guard::new((path, file, stamp), tokens.clone(), true, (0, scan.digest));
                     (layout.format, (tokens, scan, Some(guard)))
                 }

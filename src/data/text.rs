@@ -7,7 +7,7 @@ use super::DataError;
 use super::appearance::looks_binary;
 use super::format::{Format, recognize};
 use super::guard::Guard;
-use super::mapping::{map_in, of_open};
+use super::mapping::{again, map_in};
 use super::progress::Task;
 use super::scan::{Identity, Scan, Scanner};
 use super::shard::stamp;
@@ -71,8 +71,9 @@ fn cached(
         _ => return Ok(None),
     };
     let stamp = stamp(cache, &file)?;
+    let whole = bytes.len();
     let scan = scanner.tokens(cache, &file, &Tokens::mapped(bytes, layout), true)?;
-    let tokens = Arc::new(Tokens::mapped(of_open(cache, &file)?, layout));
+    let tokens = Arc::new(Tokens::mapped(again(cache, &file, whole)?, layout));
     let whole = scan.digest.as_bytes() == stored_checksum(tokens.header());
     // the cache may be emptied at any time, which leaves the open file as it is
     let guard = Guard::new((cache, file, stamp), tokens.clone(), false, (layout.offset, scan.digest));

@@ -43,7 +43,7 @@ pub struct Basis {
     /// Of a speed, the vector instructions, where the engine says which it uses.
     simd: Option<String>,
     /// Of a speed, what memory its steps ask for, with what `auto` came to.
-    chosen: Option<(u64, String)>,
+    chosen: Option<(u64, u64)>,
     /// Of a speed, with how its ranks were joined.
     ranks: Option<(u64, String)>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
@@ -85,7 +85,7 @@ impl Basis {
             basis.facts.push((MACHINE, Some(run.facts.processor.clone())));
             basis.threads = Some(run.facts.threads).filter(|_| leaves_threads_to_the_machine(run));
             basis.simd = Some(run.facts.simd.clone()).filter(|simd| !simd.is_empty());
-            basis.chosen = run.chosen.in_all().map(|choice| (run.chosen.asked, choice));
+            basis.chosen = run.chosen.came_to.map(|choice| (run.chosen.asked, choice));
             basis.ranks = run.facts.ranks.clone().map(|ranks| (run.chosen.asked, ranks));
             let is_seconds = metric.unit == Unit::Seconds || is_timed;
             let parts = if is_seconds { &run.parts.of_seconds } else { &run.parts.of_speed };

@@ -29,6 +29,8 @@ pub struct Chosen {
     recompute: Option<String>,
     /// Equal where recipes ask for steps of the same memory, so that other choices are those of machines.
     pub(super) asked: u64,
+    /// Equal where all of it came to the same; `None` where the recipe leaves nothing open.
+    pub(super) came_to: Option<u64>,
 }
 
 impl Chosen {
@@ -40,17 +42,15 @@ impl Chosen {
         };
         let micro_batch = plan.get("micro_batch").and_then(Json::as_u64).filter(|_| is_auto(MICRO_BATCH));
         let recompute = plan.get("recompute").and_then(Json::as_str).filter(|_| is_auto(RECOMPUTE));
+        let mut hasher = DefaultHasher::new();
+        (micro_batch, recompute).hash(&mut hasher);
+        let is_any = micro_batch.is_some() || recompute.is_some();
         Self {
             micro_batch: micro_batch.map(|rows| rows.to_string()),
             recompute: recompute.map(str::to_owned),
             asked: asked(plan, recipe),
+            came_to: is_any.then(|| hasher.finish()),
         }
-    }
-
-    /// All that it came to, as one text; `None` where the recipe leaves nothing open.
-    pub(super) fn in_all(&self) -> Option<String> {
-        let all: Vec<&str> = CHOICES.iter().filter_map(|(_, of)| of(self)).collect();
-        (!all.is_empty()).then(|| all.join(" "))
     }
 }
 

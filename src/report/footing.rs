@@ -21,7 +21,12 @@ impl Footing {
     #[must_use]
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
         let measured = runs.iter().filter(|run| run.is_measured(metric));
-        let mut known = Basis::of_each(measured, metric).into_iter();
+        let known = Basis::of_each(measured, metric);
+        if Basis::alike(&known) {
+            let sets = runs.iter().map(|run| run.is_measured(metric).then_some(0)).collect();
+            return Self { sets, differing: Vec::new() };
+        }
+        let mut known = known.into_iter();
         let bases: Vec<Option<Basis>> =
             runs.iter().map(|run| if run.is_measured(metric) { known.next() } else { None }).collect();
         let mut known: HashMap<&Basis, usize> = HashMap::new();

@@ -2,6 +2,7 @@
 //! values of some keys, and on another device, of which its recipe and record tell one.
 
 use super::notes::listed;
+use super::scan::last_row;
 use crate::recipe::keys::{KEYS, Key, OnResume, Slows, find_table};
 use crate::recipe::{rank, spelled};
 use crate::run::facts::unix_seconds;
@@ -64,6 +65,8 @@ impl Span {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if let Some(span) = spans.last_mut().filter(|span| span.seconds[1] == u64::MAX) {
             span.is_certain = span.place.is_some() && span.seconds[0] > 0;
+            // the clock of another machine may be behind
+            let now = now.max(span.seconds[0]);
             (span.seconds[1], span.until) = (now, now);
         }
     }
@@ -71,7 +74,8 @@ impl Span {
     /// It as far as it is known to have trained, and what it may have trained besides.
     pub(super) fn halves(&self) -> [Self; 2] {
         let [from, to] = self.seconds;
-        let until = self.until.clamp(from, to);
+        // clocks may have been set back
+        let until = self.until.max(from).min(to);
         let half = |seconds, is_certain| Self { seconds, is_certain, ..self.clone() };
         let is_placed = self.place.is_some() && from > 0;
         [half([from, until], self.is_certain || is_placed), half([until, to], self.is_certain)]
@@ -87,7 +91,11 @@ impl Span {
         // one that began later has written none
         if let Some(last) = last.map(|last| last.as_secs()).filter(|last| *last >= span.seconds[0]) {
             span.seconds[1] = last.saturating_add(AFTER_LAST);
-            span.until = if is_finished { span.until } else { last };
+            // the log of a copy is younger than the seconds in it
+            let trained = last_row(&run.join(dir::TRAIN_CSV), &["elapsed_s"]).ok().flatten();
+            let trained = trained.map_or(0, |row| row[0] as u64);
+            let until = last.min(span.seconds[0].saturating_add(trained));
+            span.until = if is_finished { span.until } else { until };
         }
     }
 }
@@ -136,9 +144,10 @@ impl Parts {
                 found.insert((rank(TASKS), Slows::Run, said));
             }
             let last = record.plan.get("recompute").and_then(Json::as_str);
-            if let Some(then) =
-                session.recompute.as_deref().filter(|then| last.is_some_and(|last| last != *then))
-            {
+            let is_auto =
+                recipe.iter().any(|(key, value)| key == RECOMPUTE && value.as_str() == Some("auto"));
+            let is_other = |then: &&str| is_auto && last.is_some_and(|last| last != *then);
+            if let Some(then) = session.recompute.as_deref().filter(is_other) {
                 found.insert((rank(RECOMPUTE), Slows::Steps, format!("{RECOMPUTE}={then}")));
             }
             // machines of one kind have different names, and device and processor tell their kind

@@ -10,7 +10,10 @@ pub fn checkpoint_name(path: &Path) -> Option<(&Path, &str)> {
     let (run, word) = path.to_str()?.rsplit_once('@')?;
     let is_name = !run.is_empty() && !word.is_empty() && !word.contains(['/', '\\']);
     let run = Path::new(run);
-    (is_name && (!path.exists() || run.exists() && is_put_beside(path, run))).then_some((run, word))
+    let is_checkpoint =
+        || ["best", "latest"].contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_planted = || is_checkpoint() && run.exists() && is_put_beside(path, run);
+    (is_name && (!path.exists() || is_planted())).then_some((run, word))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn a_link_of_another_user_is_no_directory_of_runs_that_nobody_named() {
         &["tiny.toml", "--fresh"],
         &["sample", "tiny"],
     ] {
-        lab.run(args).expect(2).says(&["`runs` is a link of user 12345", "--runs-dir"]);
+        lab.run(args).expect(2).says(&["`runs` is a link of user 12345", "--runs-dir", "./runs"]);
     }
     assert!(run.join("run.json").exists());
     lab.run(["list", "--runs-dir", "./runs"]).expect(0);

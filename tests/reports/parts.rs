@@ -340,7 +340,9 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     // one that was killed has trained until it wrote its logs last, and one that went on until then at least
     let killed = |status: &'static str, sessions: serde_json::Value| {
         let extra = json!({ "sessions": sessions });
-        let run = Fake { status, extra, ..Fake::new("fake-2", 2, 1e-3, 3.0) }.write(&lab.path("runs"));
+        // 51 seconds
+        let fake = Fake { status, extra, tokens_per_s: 20.0, ..Fake::new("fake-2", 2, 1e-3, 3.0) };
+        let run = fake.write(&lab.path("runs"));
         for log in ["train.csv", "val.csv"] {
             let log = fs::File::open(run.join(log)).expect("a log");
             log.set_modified(begun + std::time::Duration::from_secs(50)).expect("a time");
@@ -354,6 +356,15 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     first["last_written"] = session(a, [Some(0), Some(50)])["ended"].clone();
     killed("finished", json!([first, session(a, [Some(5000), Some(5010)])]));
     says(&speeds(), "fake-1", "fake-3");
+    // one whose clock was set back is of no time
+    killed(
+        "interrupted",
+        json!([session(a, [Some(90), Some(20)]), session(a, [Some(95), None]), session(a, [Some(3), None])]),
+    );
+    assert!(!speeds().contains("fake-2 did not"), "{}", speeds());
+    let mut first = session(a, [Some(0), None]);
+    first["last_written"] = session(a, [Some(0), Some(50)])["ended"].clone();
+    killed("finished", json!([first, session(a, [Some(5000), Some(5010)])]));
     // what began soon after may have been beside it
     write("fake-3", 3, a, 70, Some(80));
     let said = speeds();

@@ -2,6 +2,7 @@
 
 use super::{Basis, CHOSEN, Fact, MACHINE, MAIN, PEAK, RANKS, ROWS, TOKENS, When};
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 impl Basis {
     /// Bases such that equal ones allow a comparison. Where a record of an earlier version says less, no more is asked
@@ -78,20 +79,25 @@ fn settle_peaks(bases: &mut [Basis]) {
     }
 }
 
-/// Makes facts of what was `found` of runs that ask for steps of the same memory, where it is not the same.
-fn settle_asked(
+/// Makes facts of what was `found` of runs that ask for steps of the same memory, where it is not what most of them
+/// have: a single other one keeps none of those from being compared.
+fn settle_asked<T: Eq + Hash + ToString>(
     bases: &mut [Basis],
     name: &'static str,
-    found: impl Fn(&mut Basis) -> Option<(u64, String)>,
+    found: impl Fn(&mut Basis) -> Option<(u64, T)>,
 ) {
     let found: Vec<_> = bases.iter_mut().map(found).collect();
-    let mut known: HashMap<u64, HashSet<&str>> = HashMap::new();
+    let mut known: HashMap<u64, HashMap<&T, usize>> = HashMap::new();
     for (asked, of) in found.iter().flatten() {
-        known.entry(*asked).or_default().insert(of);
+        *known.entry(*asked).or_default().entry(of).or_default() += 1;
     }
+    let usual = |of: HashMap<&T, usize>| of.into_iter().map(|(of, count)| (count, of.to_string())).max();
+    let usual: HashMap<u64, String> =
+        known.into_iter().filter_map(|(asked, of)| Some((asked, usual(of)?.1))).collect();
     for (basis, of) in bases.iter_mut().zip(&found) {
-        let of = of.as_ref().filter(|(asked, _)| known[asked].len() > 1);
-        basis.facts.extend(of.map(|(_, of)| (name, Some(of.clone()))));
+        let of = of.as_ref().map(|(asked, of)| (asked, of.to_string()));
+        let other = of.filter(|(asked, of)| usual[*asked] != *of);
+        basis.facts.extend(other.map(|(_, of)| (name, Some(of))));
     }
 }
 
