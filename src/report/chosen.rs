@@ -14,7 +14,8 @@ pub(super) const CHOICES: [Choice; 2] = [
 ];
 
 const MICRO_BATCH: &str = "batch.micro_batch";
-const RECOMPUTE: &str = "compute.recompute";
+/// The key of what changes the speed and the memory of a step, and nothing that it computes.
+pub(super) const RECOMPUTE: &str = "compute.recompute";
 
 /// What a plan calls the bytes of weights and of the optimizer's states.
 const PARAMETERS: &str = "parameters";

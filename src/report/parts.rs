@@ -1,6 +1,7 @@
 //! What parts of a run were trained with that its recipe and its record do not say: a run may be continued under other
 //! values of some keys, and on another device, of which its recipe and record tell one.
 
+use super::chosen::RECOMPUTE;
 use super::notes::listed;
 use super::scan::last_row;
 use crate::recipe::keys::{KEYS, Key, OnResume, Slows, find_table};
@@ -18,8 +19,6 @@ use std::time::SystemTime;
 /// The keys of tasks, of which a session has the names on record.
 const TASKS: &str = "eval.tasks";
 const HELLASWAG: &str = "eval.hellaswag";
-/// The key whose `auto` a session has put on record.
-const RECOMPUTE: &str = "compute.recompute";
 /// The key that does not tell the device, which is on record.
 const DEVICE: &str = "compute.device";
 

@@ -179,9 +179,6 @@ impl Job<'_> {
             self.tell_other_rounding(&record);
         }
         let mut record = self.record()?;
-        let written = self.dir.train_csv().metadata().and_then(|found| found.modified()).ok();
-        let since_1970 = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
-        let last_written = since_1970.map(|since| facts::rfc3339(since.as_secs()));
         let is_open = fixed(self.recipe().compute.recompute).is_none();
         let recompute = is_open.then(|| self.plan.memory.recompute().as_str().to_owned());
         // a session that died before it had made the row again has left the checkpoint on record
@@ -193,6 +190,9 @@ impl Job<'_> {
         let peak = machine::peaks::of_run(record.peak.take(), peak);
         // a process that was killed has said no end
         if let Some(killed) = record.sessions.last_mut().filter(|last| last.ended.is_none()) {
+            let written = self.dir.train_csv().metadata().and_then(|found| found.modified()).ok();
+            let since_1970 = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+            let last_written = since_1970.map(|since| facts::rfc3339(since.as_secs()));
             killed.last_written = killed.last_written.take().or(last_written);
         }
         record.begin_session(RecordedSession {

@@ -12,8 +12,9 @@ use crate::recipe::{Overrides, load};
 use crate::run::checkpoint::{CheckpointState, TrainedOn};
 use crate::run::record::TrainedBefore;
 use crate::run::{RunRecord, dir};
+use crate::weights;
 use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::slice;
 
 /// More files than a record has digests of, which is written often.
@@ -214,11 +215,6 @@ fn has_one_of(shards: &[Stretch], origins: &Origins, files: &HashSet<&str>) -> b
         || held.iter().any(|held| held.has(|text, is_whole| is_known(&begin(text), is_whole, is_whole)))
 }
 
-/// The directory that has the state of weights, if they have one: those of other programs have none beside them.
-pub(super) fn dir_of_weights(weights: &Path) -> &Path {
-    if weights.is_dir() { weights } else { weights.parent().unwrap_or(weights) }
-}
-
 /// Whether weights that have seen these training data may have seen the validation data among them. A lint tells of
 /// those that are known to be.
 pub(super) fn perhaps_seen(data: &Data, trained_on: &TrainedOn) -> Option<String> {
@@ -247,7 +243,7 @@ pub(super) struct TrainingData {
 impl TrainingData {
     /// Reads what the checkpoint of a model says, beside the record of its run.
     pub(super) fn of(source: &Source, record: Option<&RunRecord>) -> Self {
-        let state = CheckpointState::read(dir_of_weights(source.weights())).ok();
+        let state = CheckpointState::read(weights::dir_of(source.weights())).ok();
         let has_own = state.as_ref().is_none_or(CheckpointState::has_trained);
         let TrainedOn { sets, files } = state.map(|state| state.trained_on()).unwrap_or_default();
         let says_nothing = files.is_empty() && has_own;

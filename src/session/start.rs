@@ -9,7 +9,7 @@ use super::audience::{Audience, of_damage};
 use super::branch::{check, has_other_data, notes};
 use super::inputs::{Data, relative};
 use super::model::other_tokens;
-use super::seen::{dir_of_weights, perhaps_seen};
+use super::seen::perhaps_seen;
 use crate::model::{Dims, ParamLayout};
 use crate::plan::Before;
 use crate::recipe::keys::INIT_FROM;
@@ -18,7 +18,7 @@ use crate::run::checkpoint::{self, CheckpointState, Reader, TrainedOn};
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::record::Parent;
 use crate::run::{RunRecord, dir, import};
-use crate::weights::checkpoint_name;
+use crate::weights::{self, checkpoint_name};
 use anyhow::Context;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -234,7 +234,7 @@ fn weights(
     let mut notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
     notes.extend(data.and_then(|data| other_tokens(path, dims.vocab_size, &data.tokenizer)));
     let trained_on =
-        CheckpointState::read(dir_of_weights(path)).map(|state| state.trained_on()).unwrap_or_default();
+        CheckpointState::read(weights::dir_of(path)).map(|state| state.trained_on()).unwrap_or_default();
     notes.extend(data.and_then(|data| perhaps_seen(data, &trained_on)));
     let start = Start::Weights { path: path.to_owned(), digest: digest.clone(), parent, trained_on, notes };
     Ok((start, Some(digest)))

@@ -11,10 +11,16 @@ pub const CONFIG: &str = "config.json";
 /// No configuration comes near this size.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// The directory of the weights at `path`, where what describes them lies.
+#[must_use]
+pub fn dir_of(path: &Path) -> &Path {
+    if path.is_dir() { path } else { path.parent().unwrap_or(path) }
+}
+
 /// Where the configuration of the weights at `path` lies, whatever their names are: in their directory.
 #[must_use]
 pub fn config_of(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(CONFIG) } else { path.with_file_name(CONFIG) }
+    dir_of(path).join(CONFIG)
 }
 
 /// What a configuration says of another architecture than GPT-2's; `None` for that of a GPT-2.

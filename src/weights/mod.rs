@@ -21,7 +21,7 @@ use std::io::{Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-pub use config::{CONFIG, config_of, json, other_kind};
+pub use config::{CONFIG, config_of, dir_of, json, other_kind};
 pub use meta::{META, characters};
 pub use named::checkpoint_name;
 pub use safetensors::safetensors;
@@ -186,22 +186,19 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
         let refused = others.iter().find_map(|other| check_beside(first, other).err());
         refused.map_or(Ok(()), |problem| Err(vec![format!("{name}: {problem}")]))?;
     }
-    if path.join(MODEL).exists() {
-        return Ok(vec![path.join(MODEL)]);
-    }
     let index = path.join(INDEX);
-    if !index.exists() {
-        let torch = TORCH.iter().map(|name| path.join(name)).find(|path| path.exists());
-        let none = || {
-            vec![match path.join(TORCH_INDEX).exists() {
+    match all.into_iter().next() {
+        Some(first) if first == index => {}
+        Some(first) => return Ok(vec![first]),
+        None => {
+            return Err(vec![match path.join(TORCH_INDEX).exists() {
                 true => format!(
                     "`{TORCH_INDEX}` is of weights in several files of PyTorch, which are not read: load the model \
                      with transformers and save it with `model.save_pretrained(DIR, safe_serialization=True)`"
                 ),
                 false => format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or ")),
-            }]
-        };
-        return torch.map(|path| vec![path]).ok_or_else(none);
+            }]);
+        }
     }
     let index = json(&index).map_err(|problem| vec![problem])?;
     let map = index.get("weight_map").and_then(Value::as_object);

@@ -115,7 +115,7 @@ impl Tokenizer {
             let checked = first.as_ref().map_or(Ok(()), |first| weights::check_beside(note, first));
             checked.map_err(|problem| format!("`{}` cannot be used: {problem}", note.display()))
         };
-        let dir = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
+        let dir = weights::dir_of(model);
         let (path, list) = (dir.join(TOKENIZER), dir.join(weights::META));
         let is_there = path.symlink_metadata().is_ok();
         if !is_there && list.is_file() {

@@ -1,5 +1,6 @@
 //! Notes on figures that depend on how often runs were evaluated.
 
+use super::super::chosen::RECOMPUTE;
 use super::super::compare::Comparison;
 use super::super::groups::Group;
 use super::super::metrics::Metric;
@@ -111,9 +112,6 @@ pub(super) fn cadences(comparison: &Comparison, how: Option<&str>) -> Option<Str
         )
     })
 }
-
-/// The key of what changes the speed and the memory of a step, and nothing that it computes.
-const RECOMPUTE: &str = "compute.recompute";
 
 /// The keys that say how many tokens an evaluation reads.
 const TOKENS: &str = "eval.tokens";

@@ -62,15 +62,7 @@ fn shares(runs: &[Run]) -> Vec<Share> {
     let mut spans: Vec<(usize, Span)> = Vec::new();
     for (i, run) in runs.iter().enumerate() {
         let is_long = |span: &Span| span.seconds[0] < span.seconds[1];
-        spans.extend(
-            run.facts
-                .spans
-                .iter()
-                .filter(|span| is_long(span))
-                .flat_map(Span::halves)
-                .filter(is_long)
-                .map(|span| (i, span)),
-        );
+        spans.extend(run.facts.spans.iter().flat_map(Span::halves).filter(is_long).map(|span| (i, span)));
     }
     if spans.len() > MOST_SESSIONS {
         return shares;
