@@ -2,11 +2,12 @@
 
 use super::exit::Exit;
 use super::terminal::say;
+use super::watch::REFUSED;
 use super::{find_runs, signals};
 use crate::cli::ExportArgs;
 use crate::regular;
 use crate::report::tensorboard::{Export, News};
-use crate::run::{RunError, RunStatus, files, status};
+use crate::run::{RunError, RunStatus, files, lock, status};
 use crate::session::{Ending, UsageError};
 use crate::wording::grouped;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ struct Exported {
     has_failed: bool,
     /// Whether the run had ended when it was exported.
     is_whole: bool,
+    /// Looks in a row that found neither recipe nor record in its directory.
+    refused: u32,
 }
 
 /// Exports the runs; with `--follow` until all have ended, or a signal comes.
@@ -64,7 +67,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
         let mut all_have_ended = true;
         for exported in &mut runs {
             // asked first: what a run logs before it ends is then exported with its end
-            let has_ended = has_ended(&exported.run);
+            let has_ended = exported.has_ended();
             all_have_ended &= has_ended;
             if has_ended && exported.is_whole {
                 continue;
@@ -121,23 +124,32 @@ fn named(paths: Vec<(PathBuf, PathBuf)>, dir: &Path) -> Result<Vec<Exported>, Us
             problems: Vec::new(),
             has_failed: false,
             is_whole: false,
+            refused: 0,
         });
     }
     Ok(runs)
 }
 
-/// Whether nothing more is to be expected of a run.
-fn has_ended(run: &Path) -> bool {
-    match status(run) {
-        Ok(RunStatus::Created | RunStatus::Running) => false,
-        Ok(_) => true,
-        // it is being started over
-        Err(RunError::NotARun { path }) => !path.exists(),
-        Err(error) => error.is_damage(),
-    }
-}
-
 impl Exported {
+    /// Whether nothing more is to be expected of the run.
+    fn has_ended(&mut self) -> bool {
+        let status = status(&self.run);
+        if !matches!(status, Err(RunError::NotARun { .. })) {
+            self.refused = 0;
+        }
+        match status {
+            Ok(RunStatus::Created | RunStatus::Running) => false,
+            Ok(_) => true,
+            // it is being started over by a process that holds it or will, unless it is what a removal left
+            Err(RunError::NotARun { path }) => {
+                self.refused += 1;
+                let is_held = || lock::is_held(&path.join(lock::FILE)).unwrap_or(true);
+                !path.exists() || self.refused >= REFUSED && !is_held()
+            }
+            Err(error) => error.is_damage(),
+        }
+    }
+
     /// Brings the event file up to date, and says what is in the way, once.
     fn update(&mut self) {
         let updated = files::create_dir_all(&self.target).and_then(|()| self.export.update());

@@ -389,7 +389,8 @@ fn time_line(plan: &Plan, step: u64, prediction: &Prediction) -> String {
     let what =
         if step > 0 { format!(" for the {} steps that are left", thousands(left)) } else { String::new() };
     let speed = thousands(prediction.tokens_per_s as u64);
-    format!("\n  time     about {}{what}, predicted at {speed} tokens per second", roughly(time))
+    let without = if plan.ranks.world_size > 1 { ", without what ranks exchange" } else { "" };
+    format!("\n  time     about {}{what}, predicted at {speed} tokens per second{without}", roughly(time))
 }
 
 /// A number of ranks as a factor before what each of them has; nothing for one.

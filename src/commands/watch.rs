@@ -31,7 +31,7 @@ use view::View;
 const LIVE: Duration = Duration::from_millis(300);
 const PLAIN: Duration = Duration::from_secs(1);
 /// Looks in a row that find no record, after which it counts as lost: a file server may take a while.
-const REFUSED: u32 = 10;
+pub(super) const REFUSED: u32 = 10;
 
 /// The columns of the logs that lines and axes need; the one that is drawn comes behind them.
 const TRAIN: [&str; 8] = ["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
@@ -136,9 +136,11 @@ impl Watched {
         let is_gone = !self.path.exists();
         // asked first: what a run logs before it ends is then seen with its end
         let status = match crate::run::status(&self.path).and_then(|status| self.held(status)) {
-            Ok(status) => status,
-            // it is being started over
-            Err(RunError::NotARun { .. }) if !is_gone => RunStatus::Created,
+            Ok(status) => {
+                self.refused = 0;
+                status
+            }
+            Err(RunError::NotARun { .. }) if !is_gone && self.is_started_over() => RunStatus::Created,
             // what is damaged stays so, as lists show it; anything else may pass
             Err(error) => {
                 self.refused += 1;
@@ -150,9 +152,6 @@ impl Watched {
                 if lasts { RunStatus::Unknown } else { self.status }
             }
         };
-        if self.problem.is_none() {
-            self.refused = 0;
-        }
         let [train, val] = [&mut self.train, &mut self.val].map(|log| {
             // what was read stays until it is known what has become of it
             let news = if is_gone { Ok(News::default()) } else { log.poll() };
@@ -186,6 +185,13 @@ impl Watched {
             lines.push(self.whole_line(view));
         }
         lines
+    }
+
+    /// Whether a directory without recipe and record is that of a run that is being started over: a process holds it,
+    /// or will. What is left of a run that somebody removed is none.
+    fn is_started_over(&mut self) -> bool {
+        self.refused += 1;
+        self.refused < REFUSED || lock::is_held(&self.path.join(lock::FILE)).unwrap_or(true)
     }
 
     /// The status, unless the lock is no file: nobody would ever learn that its holder has ended.

@@ -90,6 +90,8 @@ pub struct Comparison {
     pub measures: Vec<Measure>,
     /// The metrics that decide something or are shown: what notes have to be about.
     pub shown: Vec<Metric>,
+    /// Those of them that runs were measured by on different data, with which runs were measured on the same.
+    pub(super) mixed: Vec<(Metric, Footing)>,
     /// The measures that somebody named.
     named: Vec<Measure>,
     /// Where the logs are cut.
@@ -165,6 +167,10 @@ impl Comparison {
                 shown.push(metric.clone());
             }
         }
+        let known = |metric: &Metric| judged.iter().find(|(judged, _)| judged == metric).cloned();
+        let measured =
+            |metric: &Metric| known(metric).unwrap_or_else(|| (metric.clone(), Footing::new(&runs, metric)));
+        let mixed = shown.iter().map(measured).filter(|(_, footing)| footing.is_mixed()).collect();
         Ok(Self {
             runs,
             differences,
@@ -177,6 +183,7 @@ impl Comparison {
             asked,
             measures,
             shown,
+            mixed,
             named,
             cut: *cut,
         })
@@ -228,6 +235,11 @@ impl Comparison {
     #[must_use]
     pub fn notes_of_each(&self) -> Vec<Vec<String>> {
         super::notes::each(self)
+    }
+
+    /// The [`notes`](Self::notes) and the [`notes_of_each`](Self::notes_of_each).
+    pub(super) fn notes_and_those_of_each(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        super::notes::both(self)
     }
 
     /// One row per run: its id, the keys that differ, its status, and the measures.

@@ -6,9 +6,8 @@ use super::axis::{Axis, Cut};
 use super::compare::Comparison;
 use super::differences;
 use super::export::number;
-use super::footing::Footing;
 use super::groups::Verdict;
-use super::metrics::metrics;
+use super::metrics::{Metric, metrics};
 use super::runs::Run;
 use super::target::Target;
 use crate::run::RunStatus;
@@ -23,20 +22,14 @@ pub const FORMAT_VERSION: u64 = 1;
 pub fn document(comparison: &Comparison) -> String {
     let measures = &comparison.measures;
     let Comparison { runs, differences, groups, verdicts, targets, cut, .. } = comparison;
-    let mixed = Footing::mixed(runs, &comparison.asked);
+    let is_asked = |metric: &Metric| comparison.asked.contains(metric);
+    let mixed: Vec<_> = comparison.mixed.iter().filter(|(metric, _)| is_asked(metric)).collect();
     let footing = comparison.footing();
-    let table = comparison.table(measures, false);
-    let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let measured = |i: usize| -> Map<String, Value> {
-        let cells = columns.iter().zip(&table.rows[i]);
-        let is_measure = |name: &str| measures.iter().any(|measure| measure.name() == name);
-        cells
-            .filter(|(name, _)| is_measure(name))
-            .map(|(name, cell)| ((*name).to_owned(), cell.value.clone()))
-            .collect()
+        measures.iter().map(|measure| (measure.name().to_owned(), measure.cell(runs, i).value)).collect()
     };
-    let notes = comparison.notes_of_each();
-    let runs: Vec<Value> = runs
+    let (notes, notes_of_each) = comparison.notes_and_those_of_each();
+    let all: Vec<Value> = runs
         .iter()
         .enumerate()
         .map(|(i, run)| {
@@ -59,7 +52,7 @@ pub fn document(comparison: &Comparison) -> String {
                     .iter()
                     .filter_map(|(metric, footing)| Some((metric.name.clone(), footing.sets[i]?.into())))
                     .collect::<Map<String, Value>>(),
-                "notes": notes[i],
+                "notes": notes_of_each[i],
                 "targets": targets.iter().map(|target| way(run, target)).collect::<Vec<_>>(),
             })
         })
@@ -94,12 +87,12 @@ pub fn document(comparison: &Comparison) -> String {
         "cut": cut.map(|Cut { axis, at }| json!({ "axis": word(axis), "at": number(at) })),
         "shared": differences.shared.iter().cloned().collect::<Map<_, _>>(),
         "differing": differences.differing,
-        "runs": runs,
+        "runs": all,
         "judged_by": comparison.judge().name,
         "targets": targets.iter().map(described).collect::<Vec<_>>(),
         "groups": groups,
         "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
-        "notes": comparison.notes().into_iter().chain(comparison.caveats()).collect::<Vec<_>>(),
+        "notes": notes.into_iter().chain(comparison.caveats()).collect::<Vec<_>>(),
     });
     format!("{document:#}\n")
 }

@@ -41,13 +41,6 @@ impl Footing {
         Self { sets, differing: Basis::differing(&known) }
     }
 
-    /// The metrics of which the runs were measured on different data.
-    #[must_use]
-    pub fn mixed<'a>(runs: &[Run], metrics: impl IntoIterator<Item = &'a Metric>) -> Vec<(&'a Metric, Self)> {
-        let footings = metrics.into_iter().map(|metric| (metric, Self::new(runs, metric)));
-        footings.filter(|(_, footing)| footing.is_mixed()).collect()
-    }
-
     /// The set of a group of replicas by a metric; `None` if none of its runs that count towards a mean has it, or if
     /// they are of several sets.
     #[must_use]

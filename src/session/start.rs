@@ -290,8 +290,8 @@ fn place(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyho
         resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
     };
     if !dir::is_run(run) {
-        let help = "`run` names the directory of a run, relative to the file that names it; a run that has begun goes \
-                    on without it: runner --resume";
+        let help = "`run` names the directory of a run, relative to the file that names it; a run that has a \
+                    checkpoint of its own goes on without it: runner --resume";
         return Err(complain(format!("`{shown}` is not a run: it has no recipe.toml"), help).into());
     }
     let steps: Vec<u64> =
@@ -300,7 +300,9 @@ fn place(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyho
     let path = match branch.step {
         Some(step) if !steps.contains(&step) => {
             let has = if steps.is_empty() { "none yet".to_owned() } else { known() };
-            let help = format!("it has {has}; a run that has begun goes on without it: runner --resume");
+            let help = format!(
+                "it has {has}; a run that has a checkpoint of its own goes on without it: runner --resume"
+            );
             return Err(complain(format!("`{shown}` has no checkpoint of step {step}"), &help).into());
         }
         Some(step) => checkpoint::path_of(run, step),

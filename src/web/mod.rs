@@ -62,6 +62,8 @@ pub enum Answer {
     Events(Box<dyn Events>),
     /// There is nothing at this address.
     NotFound,
+    /// Too many others wait for what is asked for.
+    Busy,
 }
 
 /// A stream of events for one reader.
@@ -140,6 +142,10 @@ impl Server {
             Answer::Html(text) => ("text/html; charset=utf-8", text),
             Answer::Json(text) => ("application/json", text),
             Answer::NotFound => return refuse(stream, Refusal::NotFound),
+            Answer::Busy => {
+                write(stream, BUSY)?;
+                return close(stream);
+            }
             Answer::Events(events) => {
                 place.is_a_stream();
                 return stream_events(stream, &nonce, events, is_head);

@@ -713,3 +713,16 @@ fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_th
     write(false, [one, one], [4, 8], [1000.0, 1600.0]);
     untested(&["--align", "time"]);
 }
+
+#[test]
+fn an_emulated_precision_is_said_where_others_are_not_and_figures_of_time_are_shown() {
+    let lab = Lab::new();
+    for (seed, emulated) in [(1, true), (2, false)] {
+        let extra = json!({ "emulated": emulated });
+        let fake = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) };
+        fake.write(&lab.path("runs"));
+    }
+    let note = "the precision of fake-1 was emulated by rounding";
+    assert!(text(&lab, &[]).contains(note));
+    assert!(!text(&lab, &["--metrics", "val_loss"]).contains(note));
+}

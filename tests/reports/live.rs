@@ -482,6 +482,33 @@ fn readers_that_take_nothing_make_room() {
     drop(idle);
 }
 
+#[test]
+fn readers_who_wait_for_comparisons_leave_room_for_the_page() {
+    let lab = Lab::new();
+    let (run, _lock) = training(&lab, "fake-1");
+    let rows = (4..100_000).map(|step| row(step, 1.0 + 1.0 / step as f64));
+    append(&run.join("train.csv"), &rows.collect::<String>());
+    let server = Server::start(&lab, &["--serve"]);
+    assert!(server.has_room());
+    // fewer than there may be connections, so that none is refused for its number
+    let refused = || {
+        let asking: Vec<TcpStream> = (0..40).map(|_| server.connect()).collect();
+        for mut stream in &asking {
+            stream.write_all(b"GET /compare?runs=0 HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it listens");
+        }
+        let has_room = server.has_room();
+        let status = |mut stream: &TcpStream| {
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).expect("an answer");
+            String::from_utf8_lossy(&answer[9..]).into_owned()
+        };
+        let answers: Vec<String> = asking.iter().map(status).collect();
+        assert!(has_room && answers.iter().all(|status| ["200", "503"].contains(&&**status)), "{answers:?}");
+        answers.iter().filter(|status| *status == "503").count()
+    };
+    wait("some who are told to ask again", || refused() > 0);
+}
+
 /// A run whose texts are markup and script in every place that the page shows.
 fn nasty(lab: &Lab) -> String {
     let id = "fake-<img src=x onerror=pwned=1>";

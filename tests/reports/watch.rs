@@ -91,6 +91,30 @@ fn a_run_that_is_removed_or_moved_ends_the_watch() {
 }
 
 #[test]
+fn what_a_removal_left_of_a_run_ends_the_watch_and_the_export() {
+    let lab = Lab::new();
+    let (run, lock) = training(&lab, "fake-1");
+    let mut watch = lab.start(["watch", "fake-1"]);
+    let mut export = lab.start(["export", "fake-1", "--tensorboard", "board", "--follow"]);
+    assert!(watch.line().contains("fake-1: running"));
+    wait("the first events", || {
+        lab.path("board/fake-1").read_dir().is_ok_and(|mut all| all.next().is_some())
+    });
+    fs::create_dir(run.join("checkpoints")).expect("a directory");
+    for entry in fs::read_dir(&run).expect("entries").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_file() {
+            fs::remove_file(entry).expect("removed");
+        }
+    }
+    drop(lock);
+    wait("the end of the watch", || watch.is_over());
+    let ended = watch.end();
+    let last = ended.expect(1).stdout.lines().last().unwrap_or_default().to_owned();
+    assert!(last.contains("fake-1: unknown") && last.contains("is not a run"), "{}", ended.stdout);
+    wait("the end of the export", || export.is_over());
+}
+
+#[test]
 fn an_interrupted_run_ends_the_watch_without_a_terminal() {
     let lab = Lab::new();
     let run = lab.crash("runs", &[], "csv.before_row:7");

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Keys that a request may name.
 const MOST_KEYS: usize = 1000;
+/// Readers who wait for a comparison at a time: most connections are left for the page and its events.
+const MOST_WAITING: usize = 16;
 
 /// What all readers share.
 struct Shared {
@@ -32,6 +34,8 @@ struct Shared {
     has_complained: AtomicBool,
     /// Held while logs are read for a comparison: one at a time, however many are asked for.
     comparing: Mutex<()>,
+    /// Readers who wait for one, or have it made.
+    waiting: AtomicUsize,
 }
 
 /// Serves the runs until a signal comes.
@@ -62,6 +66,7 @@ pub(super) fn run(args: &WatchArgs, address: &str) -> anyhow::Result<Exit> {
         instance: web::random_word(),
         has_complained: AtomicBool::new(false),
         comparing: Mutex::new(()),
+        waiting: AtomicUsize::new(0),
     });
     let (access, path) = match bound.ip().is_loopback() {
         true => (Access::of_loopback(), String::new()),
@@ -159,6 +164,7 @@ impl Site for Page {
             "/" => Answer::Html(shared.live().page(nonce)),
             "/events" => Answer::Events(Box::new(Stream::new(shared.clone()))),
             "/compare" => {
+                let Some(_waiting) = Waiting::begin(shared) else { return Answer::Busy };
                 let _one = shared.comparing.lock().unwrap_or_else(PoisonError::into_inner);
                 let chosen = shared.live().paths(&keys(request));
                 let paths: Vec<_> = chosen.into_iter().map(|(_, path)| path).collect();
@@ -186,6 +192,23 @@ impl Site for Page {
         if !self.0.has_complained.swap(true, Ordering::SeqCst) {
             say(why);
         }
+    }
+}
+
+/// A reader who waits for a comparison, or has it made.
+struct Waiting<'a>(&'a Shared);
+
+impl<'a> Waiting<'a> {
+    /// One more; `None` where there are enough.
+    fn begin(shared: &'a Shared) -> Option<Self> {
+        let waiting = Self(shared);
+        (shared.waiting.fetch_add(1, Ordering::SeqCst) < MOST_WAITING).then_some(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -18,6 +18,7 @@ pub use error::FetchError;
 
 use super::progress::Task;
 use super::{Progress, unfinished};
+use crate::regular;
 use client::Client;
 use download::{Folder, PARTS};
 use hub::Address;
@@ -228,6 +229,23 @@ fn take(all: Vec<Wanted>, most: Option<usize>, is_uniform: bool) -> Vec<Wanted> 
     rest.into_iter().take(most).chain(val).collect()
 }
 
+/// Tells of files that were there and that another user can still change.
+fn warn_of_others(folder: &Folder, wanted: &[Wanted], tell: &dyn Fn(&str)) {
+    let owned = wanted.iter().map(|wanted| folder.out().join(&wanted.name));
+    let owned: Vec<_> = owned.filter_map(|path| Some((regular::another_maker(&path)?, path))).collect();
+    if let Some((user, first)) = owned.first() {
+        let others = match owned.len() {
+            1 => String::new(),
+            several => format!(", and {} more of other users", several - 1),
+        };
+        tell(&format!(
+            "warning: `{}` is not yours but user {user}'s{others}: what was right when it was checked can be changed \
+             since; fetch into a directory of your own with --out to rule that out",
+            first.display()
+        ));
+    }
+}
+
 fn all(
     request: &Request,
     client: &Client,
@@ -243,6 +261,7 @@ fn all(
             None => missing.push(wanted),
         }
     }
+    warn_of_others(folder, wanted, tell);
     if !missing.is_empty() {
         let count = crate::wording::grouped(missing.len() as u64, "file");
         tell(&format!("{count} to fetch into {}", folder.out().display()));

@@ -50,11 +50,15 @@ const MONTH: f64 = 30.0;
 pub(super) fn time(subject: &Subject) -> Remark {
     const DAY: f64 = 24.0 * 3600.0;
     let (days, tokens_per_s) = subject.prediction.map(|p| (p.total_s / DAY, p.tokens_per_s))?;
+    let without = match subject.plan.ranks.world_size {
+        1 => "",
+        _ => " and without the time in which ranks exchange gradients",
+    };
     (days > MONTH).then(|| {
         let within = subject.plan.own_tokens() as f64 * MONTH / days;
         (
             subject.recipe.schedule.length_key(),
-            format!("the run is predicted to take {days:.0} days, at {tokens_per_s:.1} tokens per second"),
+            format!("the run is predicted to take {days:.0} days, at {tokens_per_s:.1} tokens per second{without}"),
             format!(
                 "take a smaller model or fewer steps ({within:.1e} tokens take a month), or a faster machine; runner \
                  bench measures the real speed"

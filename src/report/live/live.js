@@ -214,6 +214,8 @@ async function refresh() {
   fresh = true;
   try {
     const response = await fetch(`${path}?runs=${shown.join(",")}`);
+    // it makes comparisons for others, and is asked again
+    if (response.status === 503) fresh = false;
     if (!response.ok) throw new Error(`the server says ${response.status}`);
     const text = await response.text();
     if (mine !== turn) return;

@@ -4,8 +4,8 @@
 use super::super::compare::Comparison;
 use super::super::runs::Run;
 use super::{
-    BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, began_with_weights, cadence, changed_between,
-    chosen, measured, name, together, took_a_state,
+    BEGAN_WITH_WEIGHTS, BRANCHED_OFF, BY_FIRST_EVALUATION, Common, began_with_weights, changed_between,
+    measured, name, took_a_state,
 };
 use crate::run::RunStatus;
 use crate::run::record::TrainedBefore;
@@ -13,7 +13,7 @@ use crate::wording::{count, thousands};
 use std::collections::HashSet;
 
 /// The notes on each run, in the order of the runs, one phrase each.
-pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
+pub(super) fn each(comparison: &Comparison, common: &Common) -> Vec<Vec<String>> {
     let mut notes: Vec<Vec<String>> = comparison.runs.iter().map(|run| of_run(comparison, run)).collect();
     let mut add = |runs: &[&Run], note: &str| {
         let of: HashSet<*const Run> = runs.iter().map(|&run| std::ptr::from_ref(run)).collect();
@@ -44,18 +44,7 @@ pub(in super::super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
     }
     // what holds for all of them
     let all: Vec<&Run> = comparison.runs.iter().collect();
-    let how = cadence::differing(&comparison.runs);
-    let how = how.as_deref();
-    let common = [
-        measured::under_dropout(comparison),
-        cadence::cadences(comparison, how),
-        cadence::best_batches(comparison),
-        cadence::pauses(comparison, how),
-        together::together(comparison),
-    ];
-    let common = common.into_iter().flatten().chain(cadence::best_of_some(comparison, how));
-    let common = common.chain(chosen::chosen(comparison));
-    common.for_each(|note| add(&all, &note));
+    common.all().for_each(|note| add(&all, note));
     for &(copy, counted) in comparison.groups.iter().flat_map(|group| &group.copies) {
         let counted = name(&comparison.runs, &comparison.runs[counted]);
         notes[copy].push(format!("it has the recipe and the seed of {counted}: no further seed"));

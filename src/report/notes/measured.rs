@@ -1,6 +1,6 @@
 //! Notes on what figures were measured on.
 
-use super::super::basis::Basis;
+use super::super::basis::{Basis, is_speed};
 use super::super::compare::Comparison;
 use super::super::footing::Footing;
 use super::super::groups::Group;
@@ -39,15 +39,15 @@ pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the
 pub(super) fn mixed<'a>(
     comparison: &'a Comparison,
     others: &[&'a Metric],
-) -> Vec<(Footing, Vec<&'a Metric>)> {
+) -> Vec<(&'a Footing, Vec<&'a Metric>)> {
     let mut told = others.to_vec();
-    let mut mixed = Footing::mixed(&comparison.runs, &comparison.shown);
-    mixed.retain(|(metric, _)| {
+    let mut mixed: Vec<_> = comparison.mixed.iter().map(|(metric, footing)| (footing, metric)).collect();
+    mixed.retain(|(_, metric)| {
         let is_new = !told.iter().any(|told| told.is_of_column(metric));
         told.extend(is_new.then_some(*metric));
         is_new
     });
-    gathered(mixed.into_iter().map(|(metric, footing)| (footing, metric)))
+    gathered(mixed)
 }
 
 /// The names of metrics, with the verb for so many.
@@ -66,7 +66,7 @@ pub(super) fn differently(metrics: &[&Metric], differing: &[&'static str]) -> St
 pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let judged: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
-    let note = |(footing, metrics): (Footing, Vec<&Metric>)| {
+    let note = |(footing, metrics): (&Footing, Vec<&Metric>)| {
         let of_set =
             |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
         let sets = (0..footing.count()).map(|set| format!("({})", names(runs, of_set(set))));
@@ -263,6 +263,19 @@ pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
             "{} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the model \
              has learned: only a validation loss compares them",
             metric.name
+        )
+    })
+}
+
+/// Which runs imitated their precision, where others did not and figures of time or memory are shown.
+pub(super) fn emulated(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let emulated = || runs.iter().filter(|run| run.facts.emulated);
+    let is_some = emulated().next().is_some() && emulated().count() < runs.len();
+    (is_some && comparison.shown.iter().any(is_speed)).then(|| {
+        format!(
+            "the precision of {} was emulated by rounding: its losses are of that format, its speed and memory are not",
+            names(runs, emulated())
         )
     })
 }

@@ -6,8 +6,6 @@ mod each;
 mod measured;
 mod together;
 
-pub(super) use each::each;
-
 use super::axis::Axis;
 use super::compare::Comparison;
 use super::differences::digest;
@@ -28,8 +26,57 @@ const BY_FIRST_EVALUATION: &str = "by the first evaluation, so it was reached th
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
 
+/// Notes that hold for all runs of a comparison, and are told of each as well.
+struct Common {
+    under_dropout: Option<String>,
+    cadences: Option<String>,
+    best_batches: Option<String>,
+    pauses: Option<String>,
+    together: Option<String>,
+    best_of_some: Vec<String>,
+    chosen: Vec<String>,
+}
+
+impl Common {
+    fn of(comparison: &Comparison) -> Self {
+        let how = cadence::differing(&comparison.runs);
+        let how = how.as_deref();
+        Self {
+            under_dropout: measured::under_dropout(comparison),
+            cadences: cadence::cadences(comparison, how),
+            best_batches: cadence::best_batches(comparison),
+            pauses: cadence::pauses(comparison, how),
+            together: together::together(comparison),
+            best_of_some: cadence::best_of_some(comparison, how),
+            chosen: chosen::chosen(comparison),
+        }
+    }
+
+    /// All of them.
+    fn all(&self) -> impl Iterator<Item = &String> {
+        let Self { under_dropout, cadences, best_batches, pauses, together, best_of_some, chosen } = self;
+        let single = [under_dropout, cadences, best_batches, pauses, together].into_iter().flatten();
+        single.chain(best_of_some).chain(chosen)
+    }
+}
+
 /// All notes on a comparison.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
+    all(comparison, &Common::of(comparison))
+}
+
+/// The notes on each run, in the order of the runs, one phrase each.
+pub(super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
+    each::each(comparison, &Common::of(comparison))
+}
+
+/// The [`notes`] and those on [`each`] run.
+pub(super) fn both(comparison: &Comparison) -> (Vec<String>, Vec<Vec<String>>) {
+    let common = Common::of(comparison);
+    (all(comparison, &common), each::each(comparison, &common))
+}
+
+fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     let judged = comparison.judged.iter().filter_map(|(metric, footing)| footing.note(metric));
     let mut notes: Vec<String> = judged.collect();
     // several targets of one column
@@ -41,22 +88,21 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(measured::earlier(comparison));
     notes.extend(measured::seen_before(comparison));
     notes.extend(measured::precisions(comparison));
-    notes.extend(measured::under_dropout(comparison));
+    notes.extend(common.under_dropout.clone());
+    notes.extend(measured::emulated(comparison));
     notes.extend(measured::above_peak(comparison));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
     notes.extend(cadence::interpolated(comparison));
-    let how = cadence::differing(&comparison.runs);
-    let how = how.as_deref();
-    notes.extend(cadence::cadences(comparison, how));
+    notes.extend(common.cadences.clone());
     notes.extend(cadence::overlaps(comparison));
-    notes.extend(cadence::best_of_some(comparison, how));
-    notes.extend(cadence::best_batches(comparison));
-    notes.extend(cadence::pauses(comparison, how));
-    notes.extend(together::together(comparison));
-    notes.extend(chosen::chosen(comparison));
+    notes.extend_from_slice(&common.best_of_some);
+    notes.extend(common.best_batches.clone());
+    notes.extend(common.pauses.clone());
+    notes.extend(common.together.clone());
+    notes.extend_from_slice(&common.chosen);
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));
     notes.extend(seconds_of_branches(comparison));

@@ -18,6 +18,7 @@ use super::compare::Comparison;
 use super::footing::Footing;
 use super::groups::Group;
 use super::legend::Legend;
+use super::metrics;
 use super::notes::listed;
 use super::runs::Run;
 use super::target::Target;
@@ -64,6 +65,8 @@ pub struct Series {
     is_mixed: bool,
     /// Whether the runs were trained on different machines, so that their speeds have no mean.
     is_apart: bool,
+    /// Whether they were, and the axis is of time, so that nothing has a mean.
+    is_untimed: bool,
 }
 
 /// A panel: its quantity and a series for every entry of the legend.
@@ -148,8 +151,14 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     }
     let speed = quantity.metric(&[]).filter(is_speed);
     let is_apart = speed.is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), &metric)));
-    if is_apart {
+    let seconds = metrics::find(Axis::Time.column()).filter(|_| options.axis == Axis::Time);
+    let is_untimed =
+        seconds.is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), metric)));
+    if is_apart || is_untimed {
         lines.clear();
+    }
+    if is_untimed {
+        marks.clear();
     }
     let (drawn, evaluated) = (lines.len(), marks.len());
     let (line, mut band) = average(&lines);
@@ -163,10 +172,11 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
             window: None,
             is_mixed,
             is_apart,
+            is_untimed,
         };
     }
     let window = windows.iter().copied().min().zip(windows.iter().copied().max());
-    Series { line, band: several(band, drawn), marks, window, is_mixed, is_apart }
+    Series { line, band: several(band, drawn), marks, window, is_mixed, is_apart, is_untimed }
 }
 
 /// The targets that a panel shows: those of its column, or of the one that is marked beside it.
@@ -273,10 +283,13 @@ fn note(panels: &[Panel], comparison: &Comparison, untold: &[String]) -> String 
         if let Some(column) = panel.quantity.marks().filter(|_| is_mixed) {
             parts.push(format!("no mean of {column} where seeds were evaluated on different data"));
         }
-        if panel.series.iter().any(|series| series.is_apart) {
+        if panel.series.iter().any(|series| series.is_apart && !series.is_untimed) {
             let column = &panel.quantity.name;
             parts.push(format!("no mean of {column} where seeds were trained on different machines"));
         }
+    }
+    if any(&|_, series| series.is_untimed) {
+        parts.push("no mean over time where seeds were trained on different machines".to_owned());
     }
     parts.join("; ")
 }
