@@ -11,6 +11,7 @@ pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
 use super::numbers::significant;
 use super::runs::{Run, read_all};
+use super::stats::Spread;
 use super::target::{self, Target};
 use crate::recipe::keys::PRECISION;
 use crate::recipe::{is_default, spelled};
@@ -90,8 +91,8 @@ pub struct Comparison {
     pub measures: Vec<Measure>,
     /// The metrics that decide something or are shown: what notes have to be about.
     pub shown: Vec<Metric>,
-    /// Those of them that runs were measured by on different data, with which runs were measured on the same.
-    pub(super) mixed: Vec<(Metric, Footing)>,
+    /// Which runs were measured on the same data by each of them.
+    footings: Vec<(Metric, Footing)>,
     /// The measures that somebody named.
     named: Vec<Measure>,
     /// Where the logs are cut.
@@ -170,7 +171,7 @@ impl Comparison {
         let known = |metric: &Metric| judged.iter().find(|(judged, _)| judged == metric).cloned();
         let measured =
             |metric: &Metric| known(metric).unwrap_or_else(|| (metric.clone(), Footing::new(&runs, metric)));
-        let mixed = shown.iter().map(measured).filter(|(_, footing)| footing.is_mixed()).collect();
+        let footings = shown.iter().map(measured).collect();
         Ok(Self {
             runs,
             differences,
@@ -183,7 +184,7 @@ impl Comparison {
             asked,
             measures,
             shown,
-            mixed,
+            footings,
             named,
             cut: *cut,
         })
@@ -199,6 +200,30 @@ impl Comparison {
     #[must_use]
     pub fn footing(&self) -> &Footing {
         &self.judged[0].1
+    }
+
+    /// The metrics that are shown or decide something of which runs were measured on different data, with which runs
+    /// were measured on the same.
+    pub(super) fn mixed(&self) -> impl Iterator<Item = &(Metric, Footing)> {
+        self.footings.iter().filter(|(_, footing)| footing.is_mixed())
+    }
+
+    /// Whether those runs of a group that have a value of a metric were measured on different data.
+    pub(super) fn is_mixed(&self, group: &Group, metric: &Metric) -> bool {
+        !self.is_uniform(metric) && group.is_mixed(&self.runs, metric)
+    }
+
+    /// As [`Group::spread`].
+    pub(super) fn spread(&self, group: &Group, metric: &Metric) -> Option<Spread> {
+        match self.is_uniform(metric) {
+            true => group.spread_of_all(&self.runs, metric),
+            false => group.spread(&self.runs, metric),
+        }
+    }
+
+    fn is_uniform(&self, metric: &Metric) -> bool {
+        let mut known = self.footings.iter();
+        known.any(|(known, footing)| known == metric && footing.is_uniform())
     }
 
     /// The measures that people see, whatever the comparison is written as.
@@ -325,7 +350,7 @@ impl Comparison {
     /// Mean and standard deviation in a few digits, as in a legend: `3.3952 ± 0.0012`.
     #[must_use]
     pub fn shown_spread(&self, group: &Group) -> String {
-        group.spread(&self.runs, self.judge()).map_or_else(String::new, |spread| match spread.sd {
+        self.spread(group, self.judge()).map_or_else(String::new, |spread| match spread.sd {
             Some(sd) => format!("{} ± {}", self.judge().unit.shown(spread.mean), significant(sd, 2)),
             None => self.judge().unit.shown(spread.mean),
         })

@@ -23,7 +23,7 @@ pub fn document(comparison: &Comparison) -> String {
     let measures = &comparison.measures;
     let Comparison { runs, differences, groups, verdicts, targets, cut, .. } = comparison;
     let is_asked = |metric: &Metric| comparison.asked.contains(metric);
-    let mixed: Vec<_> = comparison.mixed.iter().filter(|(metric, _)| is_asked(metric)).collect();
+    let mixed: Vec<_> = comparison.mixed().filter(|(metric, _)| is_asked(metric)).collect();
     let footing = comparison.footing();
     let measured = |i: usize| -> Map<String, Value> {
         measures.iter().map(|measure| (measure.name().to_owned(), measure.cell(runs, i).value)).collect()
@@ -61,7 +61,7 @@ pub fn document(comparison: &Comparison) -> String {
         .iter()
         .map(|group| {
             let spreads = comparison.metrics().filter_map(|metric| {
-                let spread = group.spread(&comparison.runs, metric)?;
+                let spread = comparison.spread(group, metric)?;
                 let value =
                     json!({ "mean": number(spread.mean), "sd": spread.sd.map(number), "n": spread.n });
                 Some((metric.name.clone(), value))

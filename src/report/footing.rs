@@ -14,6 +14,8 @@ pub struct Footing {
     pub sets: Vec<Option<usize>>,
     /// What differs between the sets, as phrases; empty for a single set.
     pub differing: Vec<&'static str>,
+    /// Whether what is on record of all runs is equal as it is, so that no part of them is of several sets either.
+    is_uniform: bool,
 }
 
 impl Footing {
@@ -21,10 +23,12 @@ impl Footing {
     #[must_use]
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
         let measured = runs.iter().filter(|run| run.is_measured(metric));
-        let known = Basis::of_each(measured, metric);
+        let bases: Vec<Basis> = measured.map(|run| Basis::of(run, metric)).collect();
+        let is_uniform = Basis::alike(&bases);
+        let known = Basis::settled(bases);
         if Basis::alike(&known) {
             let sets = runs.iter().map(|run| run.is_measured(metric).then_some(0)).collect();
-            return Self { sets, differing: Vec::new() };
+            return Self { sets, differing: Vec::new(), is_uniform };
         }
         let mut known = known.into_iter();
         let bases: Vec<Option<Basis>> =
@@ -38,7 +42,7 @@ impl Footing {
         let mut known: Vec<(&Basis, usize)> = known.into_iter().collect();
         known.sort_by_key(|(_, set)| *set);
         let known: Vec<&Basis> = known.into_iter().map(|(basis, _)| basis).collect();
-        Self { sets, differing: Basis::differing(&known) }
+        Self { sets, differing: Basis::differing(&known), is_uniform: false }
     }
 
     /// The set of a group of replicas by a metric; `None` if none of its runs that count towards a mean has it, or if
@@ -54,6 +58,12 @@ impl Footing {
     #[must_use]
     pub fn count(&self) -> usize {
         self.sets.iter().flatten().max().map_or(0, |last| last + 1)
+    }
+
+    /// Whether no part of the runs can be of several sets, either.
+    #[must_use]
+    pub fn is_uniform(&self) -> bool {
+        self.is_uniform
     }
 
     /// Whether runs were measured on different data.

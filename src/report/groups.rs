@@ -13,6 +13,7 @@ use crate::recipe::keys::SEED;
 use crate::run::column::Better;
 use crate::run::made::is_of_hash;
 use crate::run::{RunStatus, dir};
+use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -56,8 +57,13 @@ impl Group {
     /// of every run that has reached it, complete or not. `None` where they were measured on different data.
     #[must_use]
     pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
+        self.spread_of_all(runs, metric).filter(|_| !self.is_mixed(runs, metric))
+    }
+
+    /// As [`spread`](Self::spread), of runs of which it is known that they were measured on the same data.
+    pub(super) fn spread_of_all(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
         let values: Vec<f64> = self.values(runs, metric).iter().map(|(_, value)| *value).collect();
-        spread(&values).filter(|_| !self.is_mixed(runs, metric))
+        spread(&values)
     }
 
     /// Its runs, one for each seed, that are what they say and of which it is known whether they have reached a target,
@@ -130,7 +136,7 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
 /// without a mean come last. `ends` are where the sets of runs end, which stay apart; within each the order can be
 /// reversed.
 pub(super) fn sort_by_mean(
-    groups: &mut [Group],
+    groups: &mut Vec<Group>,
     runs: &[Run],
     metric: &Metric,
     (ends, is_reversed): (&[usize], bool),
@@ -140,11 +146,12 @@ pub(super) fn sort_by_mean(
         let mean = group.spread(runs, metric).map_or(f64::INFINITY, |spread| sign * spread.mean);
         (ends.partition_point(|end| *end <= group.runs[0]), mean)
     };
-    groups.sort_by(|a, b| {
-        let (a, b) = (place(a), place(b));
+    let mut placed: Vec<_> = groups.drain(..).map(|group| (place(&group), group)).collect();
+    placed.sort_by(|(a, _), (b, _)| {
         let within = a.1.total_cmp(&b.1);
         a.0.cmp(&b.0).then(if is_reversed { within.reverse() } else { within })
     });
+    groups.extend(placed.into_iter().map(|(_, group)| group));
 }
 
 /// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
@@ -263,6 +270,9 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
     let (mut adjusted, level) = (holm(&p, pairs).into_iter(), ALPHA / pairs.max(1) as f64);
     for verdict in verdicts.iter_mut().filter(|verdict| verdict.test.is_some()) {
         verdict.p_adjusted = adjusted.next();
+    }
+    // of hundreds of groups, to say how many seeds are needed takes as long as to read all their logs
+    verdicts.par_iter_mut().filter(|verdict| verdict.test.is_some()).for_each(|verdict| {
         verdict.interval = verdict.test.map(|test| test.interval(level));
         let (a, b) = verdict.spreads;
         if !verdict.is_distinguishable() {
@@ -272,7 +282,7 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
             verdict.seeds_needed =
                 seeds_needed(b.mean - a.mean, sds.0, sds.1, level).map(|needed| needed.max(have + 1));
         }
-    }
+    });
     verdicts
 }
 

@@ -36,7 +36,7 @@ pub(super) fn table(comparison: &Comparison, measures: &[Measure]) -> Table {
 fn cell(comparison: &Comparison, group: &Group, metric: &Metric, complete: usize) -> Cell {
     let runs = &comparison.runs;
     let reached = metric.target.as_ref().map(|target| group.count_reached(runs, target));
-    let Some(spread) = group.spread(runs, metric) else {
+    let Some(spread) = comparison.spread(group, metric) else {
         let missed = reached.filter(|(reached, of)| reached < of);
         return missed
             .map_or_else(Cell::empty, |(reached, of)| Cell::text(format!("{reached} of {of} reached")));

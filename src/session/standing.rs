@@ -52,10 +52,13 @@ impl Standing {
         if let Some(holder) = lock::holder(&run.join(lock::FILE))? {
             return Ok(Self::Live { holder, steps_done: steps_done(run)? });
         }
-        if !dir::is_run(run) {
-            return Ok(Self::NotBegun);
-        }
-        let (status, record) = status_and_record(run)?;
+        let checkpoints = checkpoint::list(run)?;
+        let (status, record) = match status_and_record(run) {
+            // one that has lost both goes on from what is left
+            Err(RunError::NotARun { .. }) if checkpoints.is_empty() => return Ok(Self::NotBegun),
+            Err(RunError::NotARun { .. }) => (RunStatus::Interrupted, None),
+            known => known?,
+        };
         let at_target = record.as_ref().and_then(|record| record.reached_target.map(|_| record.steps_done));
         let goes_on = record.as_ref().is_some_and(|record| record.goes_on(target));
         let saved = record.as_ref().and_then(saved_step);
@@ -65,7 +68,7 @@ impl Standing {
             RunStatus::Diverged => Self::Diverged { error: error.unwrap_or_default() },
             _ => {
                 let whole = |(_, path): &(u64, PathBuf)| checkpoint::Reader::open(path).is_ok();
-                let checkpoint = checkpoint::list(run)?.into_iter().rev().find(whole);
+                let checkpoint = checkpoints.into_iter().rev().find(whole);
                 Self::Begun { steps_done: steps_done(run)?, checkpoint, saved, error }
             }
         })

@@ -5,6 +5,7 @@ use crate::support;
 use serde_json::{Value as Json, json};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use support::{Ended, Lab, everything, tiny};
 
 /// The call with `--dry-run`, which must leave everything in the directory of runs as it is.
@@ -60,6 +61,16 @@ fn an_interrupted_run_would_go_on_from_its_checkpoint() {
         let dry = rehearsed(&lab, &args);
         dry.expect(0).says(&["step 8 of 12", &would]);
         assert_eq!(dry.stdout, format!("{shown}\n"));
+    }
+    // the call writes a recipe again that is gone, and goes on without a record
+    for gone in [&["recipe.toml"][..], &["run.json"], &["recipe.toml", "run.json"]] {
+        let away = |from: &Path, to: &Path| {
+            gone.iter().for_each(|name| fs::rename(from.join(name), to.join(name)).expect("moved"));
+        };
+        away(&run, &lab.path(""));
+        rehearsed(&lab, &tiny("runs", &[])).expect(0).says(&["step 8 of 12", &would]);
+        assert!(plan(&lab, &[]).0.ends_with("goes on from its checkpoint of step 8"), "{gone:?}");
+        away(&lab.path(""), &run);
     }
     // what is damaged is told and left alone
     let newest = run.join("checkpoints/step-00000008/model.safetensors");

@@ -7,7 +7,7 @@ use super::super::groups::Group;
 use super::super::measures::Measure;
 use super::super::metrics::Metric;
 use super::super::runs::Run;
-use super::{gathered, listed, name, names};
+use super::{first_of, gathered, listed, name, names};
 use crate::recipe::keys::PRECISION;
 use crate::run::column::Unit;
 use crate::run::columns::task_of;
@@ -41,7 +41,7 @@ pub(super) fn mixed<'a>(
     others: &[&'a Metric],
 ) -> Vec<(&'a Footing, Vec<&'a Metric>)> {
     let mut told = others.to_vec();
-    let mut mixed: Vec<_> = comparison.mixed.iter().map(|(metric, footing)| (footing, metric)).collect();
+    let mut mixed: Vec<_> = comparison.mixed().map(|(metric, footing)| (footing, metric)).collect();
     mixed.retain(|(_, metric)| {
         let is_new = !told.iter().any(|told| told.is_of_column(metric));
         told.extend(is_new.then_some(*metric));
@@ -89,7 +89,7 @@ pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
             let bases = Basis::of_each(group.measured(runs, metric).map(|run| &runs[run]), metric);
             Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
         };
-        let mixed = comparison.shown.iter().filter(|metric| group.is_mixed(runs, metric));
+        let mixed = comparison.shown.iter().filter(|metric| comparison.is_mixed(group, metric));
         let by_how = gathered(mixed.map(|metric| (how(metric), metric)));
         let note = |(how, metrics): (String, Vec<&Metric>)| ((named(&metrics), how), group.label.clone());
         by_how.into_iter().map(note).collect::<Vec<_>>()
@@ -163,13 +163,13 @@ pub(super) fn beside_other_data(comparison: &Comparison) -> Vec<String> {
 pub(super) fn earlier(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let note = |metric: &Metric| {
-        let of_run = |run: &Run| {
-            let step = run.results.earlier(&metric.name).filter(|_| run.status == RunStatus::Finished)?;
-            Some(format!("{} (step {step})", name(runs, run)))
-        };
-        let measured: Vec<String> = runs.iter().filter_map(of_run).collect();
-        let is_some = !measured.is_empty();
-        is_some.then(|| format!("{} was last measured before the end of {}", metric.name, listed(measured)))
+        let step =
+            |run: &Run| run.results.earlier(&metric.name).filter(|_| run.status == RunStatus::Finished);
+        let measured = || runs.iter().filter_map(|run| Some((run, step(run)?)));
+        measured().next().is_some().then(|| {
+            let of = first_of(measured(), |(run, step)| format!("{} (step {step})", name(runs, run)));
+            format!("{} was last measured before the end of {of}", metric.name)
+        })
     };
     comparison.metrics().filter_map(note).collect()
 }

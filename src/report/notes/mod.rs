@@ -213,16 +213,14 @@ fn with_weights(comparison: &Comparison) -> Option<String> {
 /// Of which runs the updates of some steps were left out.
 fn skipped(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
-    let of_run = |run: &Run| {
-        let skipped = run.results.get("skipped_steps").filter(|skipped| *skipped > 0.0)?;
-        Some(format!("{} ({})", name(runs, run), thousands(skipped as u64)))
-    };
-    let with_some: Vec<String> = runs.iter().filter_map(of_run).collect();
-    let is_some = !with_some.is_empty();
-    is_some.then(|| {
+    let skipped = |run: &Run| run.results.get("skipped_steps").filter(|skipped| *skipped > 0.0);
+    let with_some = || runs.iter().filter_map(|run| Some((run, skipped(run)?)));
+    with_some().next().is_some().then(|| {
+        let in_words =
+            |(run, skipped): (&Run, f64)| format!("{} ({})", name(runs, run), thousands(skipped as u64));
         format!(
             "skipped steps, whose update was left out, count among the steps and tokens: {}",
-            listed(with_some)
+            first_of(with_some(), in_words)
         )
     })
 }
@@ -273,7 +271,7 @@ fn targets(comparison: &Comparison) -> Vec<String> {
                 }
                 None => format!("{} (without {})", name(runs, run), target.column),
             };
-            notes.push(format!("{shown} is not reached by {}", listed(missed().map(best).collect())));
+            notes.push(format!("{shown} is not reached by {}", first_of(missed(), best)));
         }
         let target_name = target.name();
         let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));
@@ -314,13 +312,24 @@ fn took_a_state(run: &Run) -> bool {
 
 /// The runs by name, all or the first few and how many more.
 fn names<'a>(all: &[Run], runs: impl Iterator<Item = &'a Run>) -> String {
-    listed(runs.map(|run| name(all, run)).collect())
+    first_of(runs, |run| name(all, run))
+}
+
+/// Some of these in words as one phrase, all or the first few and how many more.
+fn first_of<T>(mut items: impl Iterator<Item = T>, in_words: impl FnMut(T) -> String) -> String {
+    let first: Vec<String> = items.by_ref().take(MOST_NAMES).map(in_words).collect();
+    listed_of(first, items.count())
 }
 
 /// Names as one phrase, all or the first few and how many more.
 pub(super) fn listed(mut names: Vec<String>) -> String {
     let more = names.len().saturating_sub(MOST_NAMES);
     names.truncate(MOST_NAMES);
+    listed_of(names, more)
+}
+
+/// Names, and how many more there are, as one phrase.
+fn listed_of(mut names: Vec<String>, more: usize) -> String {
     if more > 0 {
         names.push(format!("{more} more"));
     }
