@@ -46,6 +46,11 @@ pub(super) fn warning(event: &Event) -> Option<String> {
              your own, where the run is trained anew",
             run.display()
         ),
+        Event::DataOfAnother { path, user } => format!(
+            "{} belongs to another user ({user}), who can say what this recipe is trained on: start it in a directory \
+             of your own, or name the data that you mean with --set",
+            relative(&path.display().to_string())
+        ),
         Event::NotScored { run, tasks } => {
             let (run, offered) = (run.display(), word(&run.display().to_string()));
             format!(

@@ -208,6 +208,7 @@ impl Audience for Voice {
             | Event::BestCeased { .. }
             | Event::NotScored { .. }
             | Event::OfAnother { .. }
+            | Event::DataOfAnother { .. }
             | Event::RecipeRestored { .. }
             | Event::OtherRounding(_)
             | Event::Rewritten { .. }

@@ -1,6 +1,7 @@
 //! Where a value comes from: as layers record it, and as callers see it.
 
 use super::parse::Entry;
+use super::shipped;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -28,6 +29,13 @@ pub enum Origin {
     Env(String),
     /// A `--set` with this argument.
     Set(String),
+}
+
+impl Origin {
+    /// Whether it is a recipe that the program carries.
+    pub(super) fn is_carried(&self) -> bool {
+        matches!(self, Self::File { path, .. } if shipped::name_in(path).is_some())
+    }
 }
 
 impl fmt::Display for Origin {

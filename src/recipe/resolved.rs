@@ -27,6 +27,15 @@ pub struct Setting {
 }
 
 impl Setting {
+    fn texts(&self) -> Vec<&str> {
+        match &self.parsed {
+            Value::Text(text) => vec![text],
+            Value::Texts(texts) => texts.iter().map(String::as_str).collect(),
+            Value::Sets(sets) => sets.values().flatten().map(String::as_str).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The value as JSON. Its paths are relative to `dir` (absolute) where they share more than the root with it.
     #[must_use]
     pub fn json_seen_from(&self, dir: &Path) -> serde_json::Value {
@@ -89,6 +98,12 @@ impl Resolved {
     #[must_use]
     pub fn origin(&self, key: &str) -> Option<&Setting> {
         self.settings.iter().find(|(name, _)| *name == key)?.1.last()
+    }
+
+    /// The paths that a recipe which the program carries has set: nobody has said where they lie.
+    pub fn carried_paths(&self) -> impl Iterator<Item = &str> {
+        let set = self.settings.iter().filter_map(|(_, settings)| settings.last());
+        set.filter(|setting| setting.is_path && setting.origin.is_carried()).flat_map(Setting::texts)
     }
 
     /// A problem that only the caller can find, shown where `key` is set.

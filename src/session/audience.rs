@@ -67,6 +67,13 @@ pub enum Event<'a> {
         /// The number of the user.
         user: u32,
     },
+    /// A recipe that the program carries, which says no more of its data than a name, finds those of another user there.
+    DataOfAnother {
+        /// The directory or file.
+        path: &'a Path,
+        /// The number of the user.
+        user: u32,
+    },
     /// The run has finished before, and was not scored on tasks that its recipe names now.
     NotScored {
         /// The run's directory.

@@ -4,6 +4,7 @@ use super::audience::{Audience, Event};
 use super::begun::Begun;
 pub use super::encoded::cache;
 use super::measured::Tasks;
+use super::missing;
 pub use super::relative::relative;
 use super::start::Start;
 use super::unusable::check_vocabulary;
@@ -163,6 +164,13 @@ pub fn tokenizer(config: &DataConfig) -> Result<Tokenizer, DataError> {
 pub fn tell_of_unlisted(config: &DataConfig, audience: &dyn Audience) {
     if let Some(unlisted) = vocabulary::unlisted(&[&config.train[..], &config.val[..]].concat()) {
         audience.tell(Event::Unlisted(&unlisted));
+    }
+}
+
+/// Tells of data of another user where a recipe that the program carries looks for them.
+pub(super) fn tell_of_neighbours(resolved: &Resolved, audience: &dyn Audience) {
+    if let Some((path, user)) = missing::of_another(resolved) {
+        audience.tell(Event::DataOfAnother { path: &path, user });
     }
 }
 

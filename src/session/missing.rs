@@ -3,6 +3,8 @@
 
 use crate::data::DataError;
 use crate::data::fetch::CATALOGUE;
+use crate::recipe::Resolved;
+use crate::regular;
 use crate::wording::word;
 use std::path::{Component, Path, PathBuf};
 
@@ -23,6 +25,21 @@ pub const SHIPPED: &[Shipped] = &[
     Shipped { name: "hellaswag_val.jsonl", heading: "HellaSwag", fetch: "hellaswag" },
     Shipped { name: "tinyshakespeare.txt", heading: "Tiny Shakespeare", fetch: "tinyshakespeare" },
 ];
+
+/// Data of recipes that the program carries which another user has put where nobody has said that they lie: the first
+/// directory or file on the way to them that is neither this process's user's nor root's, and whose it is.
+pub(super) fn of_another(resolved: &Resolved) -> Option<(PathBuf, u32)> {
+    resolved.carried_paths().find_map(|named| {
+        let (dir, rest) = literal_directory(Path::new(named));
+        let from = dir.ancestors().position(|above| above.ends_with(DATASETS))?;
+        let mut way: Vec<PathBuf> = dir.ancestors().take(from + 1).map(Path::to_owned).collect();
+        way.reverse();
+        way.push(dir.join(rest));
+        way.into_iter()
+            .find_map(|path| Some((regular::another_maker(&path)?, path)))
+            .map(|(user, path)| (path, user))
+    })
+}
 
 /// The directory that shipped recipes take their data from.
 const DATASETS: &str = "datasets";

@@ -120,3 +120,32 @@ fn a_directory_of_ones_own_that_holds_the_sign_stays_what_it_is() {
     assert!(said.contains("@latest"), "{said}");
     lab.run(tiny("runs", &["schedule.max_steps=4"])).expect(0);
 }
+
+#[test]
+fn data_of_another_user_where_a_carried_recipe_looks_for_them_are_told_of() {
+    let lab = Lab::new();
+    fs::create_dir(lab.path("datasets")).expect("a directory");
+    let text = "to be or not to be, that is the question\n".repeat(200);
+    fs::write(lab.path("datasets/tinyshakespeare.txt"), text).expect("a text");
+    let call = |more: &[&str]| {
+        let sets = ["schedule.max_steps=2", "schedule.warmup_steps=1", "eval.batches=1", "model.n_layer=1"];
+        let args = ["builtin:shakespeare-char", "--runs-dir", "own"].into_iter().chain(sets);
+        let ended = lab
+            .run(args.chain(["batch.total_tokens=256", "batch.micro_batch=1"]).chain(more.iter().copied()));
+        ended.expect(0).stderr.clone()
+    };
+    let said = |user: u32| format!("belongs to another user ({user})");
+    assert!(!call(&[]).contains("another user"));
+    if !given(&lab.path("datasets")) {
+        return;
+    }
+    let told = call(&["seed=2"]);
+    assert!(told.contains(&format!("warning: datasets {}", said(BOB))), "{told}");
+    // what somebody has named is meant
+    let named = call(&["seed=3", "data.train=datasets/tinyshakespeare.txt"]);
+    assert!(!named.contains("another user"), "{named}");
+    lchown(lab.path("datasets"), Some(0), None).expect("taken back");
+    assert!(given(&lab.path("datasets/tinyshakespeare.txt")));
+    let told = call(&["seed=4"]);
+    assert!(told.contains(&format!("warning: datasets/tinyshakespeare.txt {}", said(BOB))), "{told}");
+}
