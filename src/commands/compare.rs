@@ -7,14 +7,13 @@ use super::exit::Exit;
 use super::terminal::say;
 use super::{axis, exporter, find_runs, fitted};
 use crate::cli::{AxisName, CompareArgs, TableFormat};
-use crate::report::axis::{Axis, Cut};
+use crate::report::axis::Cut;
 use crate::report::compare::{Comparison, Measure, Options, RowOrder};
 use crate::report::document::document;
 use crate::report::equal::first_difference;
 use crate::report::export::Table;
 use crate::report::fit::{Fitted, fit};
 use crate::report::metrics::{self, Metric, metrics};
-use crate::report::numbers::{seconds, whole};
 use crate::report::runs::common_end;
 use crate::report::target::Target;
 use crate::run::find;
@@ -68,7 +67,8 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     }
     if args.format == TableFormat::Csv {
         // a table of values has no place for sentences
-        comparison.notes().iter().for_each(|note| say(&format!("note: {note}")));
+        let cut = comparison.cut.map(Cut::shown);
+        cut.into_iter().chain(comparison.notes()).for_each(|note| say(&format!("note: {note}")));
     }
     plots.write()?;
     super::print(&match args.format {
@@ -96,14 +96,7 @@ fn text(args: &CompareArgs, comparison: &Comparison) -> String {
         exporter.export(&table) + &hidden.unwrap_or_default()
     };
     let mut out = prose(&comparison.shared_line());
-    if let Some(Cut { axis, at }) = comparison.cut {
-        let (at, unit) = match axis {
-            Axis::Time => (seconds(at), " of training"),
-            Axis::Step => (whole(at), " steps"),
-            Axis::Tokens => (whole(at), " tokens"),
-        };
-        out += &format!("compared after {at}{unit}\n");
-    }
+    out.extend(comparison.cut.map(|cut| cut.shown() + "\n"));
     if !comparison.targets.is_empty() {
         let targets: Vec<String> = comparison.targets.iter().map(Target::shown).collect();
         let what = "the way to the first evaluation as good";

@@ -131,7 +131,11 @@ fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
     let notes = table::notes(evaluated);
     let exporter = exporter(args.format);
     let text = match args.format {
-        TableFormat::Json => table::document(evaluated, args.compute.precision.as_str()),
+        TableFormat::Json => {
+            let unknown = evaluated.iter().filter_map(|one| one.unknown_tokens.as_ref());
+            unknown.for_each(|what| say(&format!("warning: {what}")));
+            table::document(evaluated, args.compute.precision.as_str())
+        }
         TableFormat::Csv => {
             // a table of values has no place for sentences
             notes.iter().for_each(|note| say(&format!("note: {note}")));

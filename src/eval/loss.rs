@@ -42,7 +42,8 @@ impl DataLoss {
 }
 
 /// The loss of an engine's model on the first `tokens` targets of `stream`, forward passes only, `micro_batch` rows of
-/// `block_size` tokens at a time. `before` is asked before each pass; when it breaks, the result is `None`.
+/// `block_size` tokens at a time. Without a tokenizer, the bytes of text are not known. `before` is asked before each
+/// pass; when it breaks, the result is `None`.
 ///
 /// # Errors
 /// [`EngineError`] as `E`, or what `before` returns.
@@ -52,7 +53,7 @@ impl DataLoss {
 pub fn data_loss<E: From<EngineError>>(
     engine: &mut dyn Engine,
     stream: &TokenStream,
-    tokenizer: &Tokenizer,
+    tokenizer: Option<&Tokenizer>,
     tokens: u64,
     (micro_batch, block_size): (usize, usize),
     mut before: impl FnMut(Passes) -> Result<ControlFlow<()>, E>,
@@ -72,7 +73,7 @@ pub fn data_loss<E: From<EngineError>>(
         let found = engine.token_losses(Batch { inputs, targets, rows, cols: block_size, first_row: 0 })?;
         let left = usize::try_from(tokens - loss.tokens).unwrap_or(usize::MAX);
         for (&nats, &target) in found.iter().zip(targets.iter()).take(left) {
-            let bytes = tokenizer.bytes_of(target);
+            let bytes = tokenizer.and_then(|tokenizer| tokenizer.bytes_of(target));
             loss.nats += f64::from(nats);
             loss.text_nats += if bytes == Some(0) { 0.0 } else { f64::from(nats) };
             loss.bytes = loss.bytes.zip(bytes).map(|(sum, bytes)| sum + bytes as u64);

@@ -1,5 +1,7 @@
 //! What the progress of a run is measured in, and how far of it a report looks.
 
+use super::numbers::{seconds, whole};
+
 /// The horizontal axis of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Axis {
@@ -53,4 +55,17 @@ pub struct Cut {
     pub axis: Axis,
     /// The last value that counts: steps taken, tokens trained on, or seconds trained.
     pub at: f64,
+}
+
+impl Cut {
+    /// What it makes of figures, for people.
+    #[must_use]
+    pub fn shown(self) -> String {
+        let (at, unit) = match self.axis {
+            Axis::Time => (seconds(self.at), " of training"),
+            Axis::Step => (whole(self.at), " steps"),
+            Axis::Tokens => (whole(self.at), " tokens"),
+        };
+        format!("compared after {at}{unit}")
+    }
 }

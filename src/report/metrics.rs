@@ -74,6 +74,11 @@ impl Metric {
         column(self.measured()) == column(other.measured())
     }
 
+    /// Whether it is the way to a target in seconds, which are those of a machine.
+    pub(super) fn is_timed_way(&self) -> bool {
+        self.target.is_some() && self.unit == Unit::Seconds
+    }
+
     /// Whether it is of this column of this log.
     #[must_use]
     pub fn is_of(&self, log: &str, column: &str) -> bool {

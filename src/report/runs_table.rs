@@ -25,7 +25,10 @@ pub(super) fn table(comparison: &Comparison, measures: &[Measure], for_people: b
     let all_finished = comparison.runs.iter().all(|run| run.status == RunStatus::Finished);
     let shows_status = !for_people || !all_finished;
     let shows_marks = comparison.cut.is_some() || !comparison.targets.is_empty();
-    let notes = if for_people { Vec::new() } else { comparison.notes_of_each() };
+    let mut notes = if for_people { Vec::new() } else { comparison.notes_of_each() };
+    if let Some(cut) = comparison.cut {
+        notes.iter_mut().for_each(|notes| notes.insert(0, cut.shown()));
+    }
     let shows_notes = notes.iter().any(|notes| !notes.is_empty());
     if shows_status {
         columns.push(Column::words("status", "status"));

@@ -142,6 +142,21 @@ pub enum RunError {
         /// The ids of the runs.
         ids: Vec<String>,
     },
+    /// Another user has made something of a name that is meant for what others have made.
+    #[error(
+        "`{}` is user {user}'s, and may be meant for {}: write the path of the one that you mean, as in `{}`",
+        named.display(),
+        others.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+        others.first().unwrap_or(named).display()
+    )]
+    Planted {
+        /// The name, which is a path.
+        named: PathBuf,
+        /// The number of the user.
+        user: u32,
+        /// The runs.
+        others: Vec<PathBuf>,
+    },
     /// A name looks like a pattern and is none.
     #[error("`{pattern}` is not a pattern: {problem}")]
     Pattern {
@@ -271,6 +286,7 @@ impl RunError {
                 | Self::IsAnother { .. }
                 | Self::NoSuchRun { .. }
                 | Self::SeveralRuns { .. }
+                | Self::Planted { .. }
                 | Self::Pattern { .. }
                 | Self::NoCheckpoint { .. }
                 | Self::NoSuchCheckpoint { .. }

@@ -5,7 +5,7 @@ use super::error::{Context, RunError};
 use super::made::{HASH, is_id, is_made, whole_id};
 use super::record;
 use crate::regular::{self, Refused};
-use crate::weights::checkpoint_name;
+use crate::weights::{self, checkpoint_name};
 use glob::Pattern;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -100,7 +100,7 @@ fn each_once(mut runs: Vec<PathBuf>) -> Vec<PathBuf> {
 /// shares.
 ///
 /// # Errors
-/// [`RunError::NoSuchRun`], [`RunError::SeveralRuns`], [`RunError::Pattern`], [`RunError::Io`].
+/// [`RunError::NoSuchRun`], [`RunError::SeveralRuns`], [`RunError::Planted`], [`RunError::Pattern`], [`RunError::Io`].
 pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
     let mut found = match search(runs_dir, named)? {
         Found::Run(run) => return Ok(run),
@@ -123,6 +123,7 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     }
     // also a link that leads to nothing, as a shell finds it by a pattern
     if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() {
+        check_meant(runs_dir, named, named)?;
         return Ok(Found::Below(if named.is_dir() { list(named)? } else { Vec::new() }));
     }
     let text = named.to_str().unwrap_or_default();
@@ -133,19 +134,23 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     if found.is_empty() { Err(no_such_run(runs_dir, named)) } else { Ok(Found::Matching(found)) }
 }
 
-/// Refuses to take a directory for a run that another user has called like the beginning of an id of somebody else's.
-fn check_meant(runs_dir: &Path, named: &Path, path: &Path) -> Result<(), RunError> {
-    if named.components().count() != 1 || regular::another_maker(path).is_none() {
+/// Refuses to take what another user has called like a run of somebody else's, the beginning of its id, or one of its
+/// checkpoints, for what is meant by that name.
+///
+/// # Errors
+/// [`RunError::Planted`], [`RunError::Io`].
+pub fn check_meant(runs_dir: &Path, named: &Path, path: &Path) -> Result<(), RunError> {
+    let Some(user) = regular::another_maker(path).filter(|_| named.components().count() == 1) else {
         return Ok(());
-    }
+    };
     let mut meant = beginning(runs_dir, named)?;
+    if let Some((run, _)) = weights::parts(named) {
+        meant.extend(beginning(runs_dir, run)?);
+    }
     meant.retain(|run| regular::is_put_beside(path, run));
     match meant.is_empty() {
         true => Ok(()),
-        false => {
-            meant.insert(0, path.to_owned());
-            Err(RunError::SeveralRuns { named: named.to_owned(), ids: ids(&meant) })
-        }
+        false => Err(RunError::Planted { named: path.to_owned(), user, others: meant }),
     }
 }
 

@@ -67,7 +67,7 @@ pub enum Event<'a> {
         /// The number of the user.
         user: u32,
     },
-    /// A recipe that the program carries, which says no more of its data than a name, finds those of another user there.
+    /// A recipe that the program carries names data that nobody has placed and finds those of another user.
     DataOfAnother {
         /// The directory or file.
         path: &'a Path,

@@ -15,8 +15,8 @@ pub struct LossOn {
     pub data: Vec<String>,
     /// The digest of their contents.
     pub digest: String,
-    /// What a token is.
-    pub tokenizer: TokenizerKind,
+    /// What a token is, where that is known.
+    pub tokenizer: Option<TokenizerKind>,
     /// The sums.
     pub loss: DataLoss,
     /// Whether these are nearly all tokens of the data.
@@ -82,6 +82,8 @@ pub struct Evaluated {
     pub model: String,
     /// The run and its checkpoint; `None` for weights from elsewhere.
     pub run: Option<OfRun>,
+    /// What to know of its tokens, where nothing says what they stand for: bytes of text are not known then.
+    pub unknown_tokens: Option<String>,
     /// The loss, where there are data; of several sets of the run's validation data, that of the one that decides.
     pub loss: Option<LossOn>,
     /// The losses on the other sets by their names.

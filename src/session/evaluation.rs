@@ -147,10 +147,17 @@ pub fn evaluate(
     tasks: &mut Tasks,
     audience: &dyn Audience,
 ) -> anyhow::Result<Evaluated> {
-    let (dims, tokenizer) = (source.dims()?, source.tokenizer()?);
+    let dims = source.dims()?;
     let limits = eval::Limits { block_size: dims.block_size, vocab_size: dims.vocab_size };
-    let data = open_data(&source, request, &tokenizer, limits)?;
-    let tasks = tasks.of(request, &tokenizer, limits)?;
+    // the data may say what nothing beside the weights does
+    let known = match source.known_tokenizer(dims.vocab_size)? {
+        None => vocabulary::stated(request.data)?.map(|stated| stated.tokenizer),
+        known => known,
+    };
+    let encoder = known.as_ref().unwrap_or(Tokenizer::gpt2());
+    let data = open_data(&source, request, encoder, limits)?;
+    let unknown_tokens = known.is_none().then(|| source.of_unknown_tokens(dims.vocab_size));
+    let tasks = tasks.of(request, encoder, limits)?;
     if data.is_empty() && tasks.is_empty() {
         let message = format!(
             "there is nothing to evaluate `{}` on: name data with --data, or a task with --hellaswag, --lambada or \
@@ -169,16 +176,24 @@ pub fn evaluate(
             Ok::<_, EngineError>(ControlFlow::Continue(()))
         }
     };
-    let mut evaluated =
-        Evaluated { model: name.clone(), run, loss: None, others: Vec::new(), tasks: Vec::new() };
+    let mut evaluated = Evaluated {
+        model: name.clone(),
+        run,
+        unknown_tokens,
+        loss: None,
+        others: Vec::new(),
+        tasks: Vec::new(),
+    };
     for OwnData { name, set, files, tokens, is_whole, of_rows, is_seen } in &data {
         let stream = TokenStream::new(set, 0, false);
         let shape = (options.micro_batch, dims.block_size);
-        let loss = eval::data_loss(engine.as_mut(), &stream, &tokenizer, *tokens, shape, working("loss"))?;
+        let loss =
+            eval::data_loss(engine.as_mut(), &stream, known.as_ref(), *tokens, shape, working("loss"))?;
         // what was read must be what was opened
         set.check()?;
         let (data, digest) = (files.clone(), set.digest());
-        let (tokenizer, is_whole, of_rows, is_seen) = (tokenizer.kind(), *is_whole, *of_rows, *is_seen);
+        let tokenizer = known.as_ref().map(Tokenizer::kind);
+        let (is_whole, of_rows, is_seen) = (*is_whole, *of_rows, *is_seen);
         let on = loss.map(|loss| LossOn { data, digest, tokenizer, loss, is_whole, of_rows, is_seen });
         match name {
             Some(name) => evaluated.others.extend(on.map(|on| (name.clone(), on))),

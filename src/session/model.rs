@@ -57,8 +57,6 @@ pub struct Model {
     pub engine: Box<dyn Engine>,
     /// Its dimensions; `block_size` is at most that of the [`Options`].
     pub dims: Dims,
-    /// What its token ids mean.
-    pub tokenizer: Tokenizer,
     /// Where its weights come from.
     pub source: Source,
     /// What its checkpoint says of it; `None` for weights from elsewhere.
@@ -116,8 +114,7 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     let mut engine = engines::fused(plan, cuda, &engines::solo())?;
     let digest = state.as_ref().map(CheckpointState::digest_of_model);
     Weights::At { path: source.weights().to_owned(), digest }.load(engine.as_mut(), &dims)?;
-    let tokenizer = source.tokenizer()?;
-    Ok(Model { engine, dims, tokenizer, source, state })
+    Ok(Model { engine, dims, source, state })
 }
 
 /// That the tokens of the weights stand for something else than those of the data, if they do.

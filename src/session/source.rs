@@ -3,6 +3,7 @@
 use super::audience::{Audience, of_damage};
 use super::ending::UsageError;
 use crate::data::Tokenizer;
+use crate::data::tokenizer::VOCAB_SIZE;
 use crate::model::Dims;
 use crate::recipe;
 use crate::regular;
@@ -10,7 +11,11 @@ use crate::run::checkpoint;
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::{RunError, find, import};
 use crate::weights::{self, Unreadable};
+use crate::wording::thousands;
 use std::path::{Component, Path, PathBuf};
+
+/// The largest number that a vocabulary is commonly padded to a multiple of.
+const WIDEST_PADDING: usize = 1024;
 
 /// Where a model's weights come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +90,9 @@ impl Source {
     fn look_up(named: &Path, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Self> {
         let passed_over = of_damage(audience);
         let is_path = weights::checkpoint_name(named).is_none();
+        if is_path {
+            find::check_meant(runs_dir, named, named)?;
+        }
         if is_path && named.join("config.json").is_file() {
             if !checkpoint::is_checkpoint(named) {
                 return Ok(Self::Weights(named.to_owned()));
@@ -135,12 +143,29 @@ impl Source {
     }
 
     /// What its token ids stand for: as the `tokenizer.json` beside the weights says if that is one of characters or
-    /// bytes, or nanoGPT's `meta.pkl`, else GPT-2's.
+    /// bytes, or nanoGPT's `meta.pkl`, else GPT-2's. `None` for weights from elsewhere beside which nothing says it and
+    /// whose number of ids, `vocab_size`, is not that of GPT-2 with its padding.
     ///
     /// # Errors
     /// [`UsageError`] for a list of characters that is damaged.
-    pub fn tokenizer(&self) -> Result<Tokenizer, UsageError> {
-        Tokenizer::of_model(self.weights()).map_err(UsageError)
+    pub fn known_tokenizer(&self, vocab_size: usize) -> Result<Option<Tokenizer>, UsageError> {
+        let may_be_gpt2 = (VOCAB_SIZE..=VOCAB_SIZE.next_multiple_of(WIDEST_PADDING)).contains(&vocab_size);
+        let stated = Tokenizer::stated_by_model(self.weights()).map_err(UsageError)?;
+        let is_gpt2 = self.run().is_some() || may_be_gpt2;
+        Ok(stated.or_else(|| is_gpt2.then(|| Tokenizer::gpt2().clone())))
+    }
+
+    /// What to know of a model without a [known tokenizer](Self::known_tokenizer), whose tokens are taken for GPT-2's.
+    #[must_use]
+    pub fn of_unknown_tokens(&self, vocab_size: usize) -> String {
+        format!(
+            "nothing says what the tokens of `{}` stand for, and it has {} where GPT-2's vocabulary has {}: they are \
+             taken for GPT-2's first ones, which its tokenizer.json, or the meta.pkl of nanoGPT's data, beside the \
+             weights would correct",
+            self.weights().display(),
+            thousands(vocab_size as u64),
+            thousands(VOCAB_SIZE as u64)
+        )
     }
 
     /// The dimensions that the configuration states.

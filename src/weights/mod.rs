@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use config::{CONFIG, config_of, dir_of, json, other_kind};
 pub use meta::{META, characters};
-pub use named::checkpoint_name;
+pub use named::{checkpoint_name, parts};
 pub use safetensors::safetensors;
 pub use shapes::shown;
 

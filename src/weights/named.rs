@@ -7,13 +7,19 @@ use std::path::Path;
 /// for one without both parts. What another user has put beside the run is not meant.
 #[must_use]
 pub fn checkpoint_name(path: &Path) -> Option<(&Path, &str)> {
-    let (run, word) = path.to_str()?.rsplit_once('@')?;
-    let is_name = !run.is_empty() && !word.is_empty() && !word.contains(['/', '\\']);
-    let run = Path::new(run);
+    let (run, word) = parts(path)?;
     let is_checkpoint =
         || ["best", "latest"].contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit());
     let is_planted = || is_checkpoint() && run.exists() && is_put_beside(path, run);
-    (is_name && (!path.exists() || is_planted())).then_some((run, word))
+    (!path.exists() || is_planted()).then_some((run, word))
+}
+
+/// The parts of `RUN@WORD`, whether or not such a path exists; `None` for a path without both.
+#[must_use]
+pub fn parts(path: &Path) -> Option<(&Path, &str)> {
+    let (run, word) = path.to_str()?.rsplit_once('@')?;
+    let is_name = !run.is_empty() && !word.is_empty() && !word.contains(['/', '\\']);
+    is_name.then_some((Path::new(run), word))
 }
 
 #[cfg(test)]

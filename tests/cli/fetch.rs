@@ -106,6 +106,12 @@ fn files_of_the_hub_come_with_their_paths_over_pages_and_redirects_and_once() {
     if lchown(lab.path("got/hello"), Some(12345), None).is_ok() {
         let said = ["warning: `got/hello` is not yours but user 12345's", "all there before"];
         fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0).says(&said);
+        // and so is a directory that nobody has named
+        fs::create_dir(lab.path("datasets")).expect("a directory");
+        lchown(lab.path("datasets"), Some(12345), None).expect("given away");
+        let said = ["warning: `datasets` is not yours but user 12345's", "--out"];
+        fetch(&lab, &server, &[&format!("{REPO}/**/a*")]).expect(0).says(&said);
+        fs::remove_dir_all(lab.path("datasets")).expect("removed");
     }
     // a part of the files, into the usual place
     let got = fetch(&lab, &server, &[&format!("{REPO}/**/b*"), "--shards", "1"]);

@@ -12,11 +12,22 @@ const TICK: Duration = Duration::from_millis(20);
 
 #[test]
 fn a_name_that_leads_out_of_the_directory_is_refused() {
-    for path in
-        ["../evil.bin", "/evil.bin", "a/../../evil.bin", ".fetch/evil.bin", "a//evil.bin", "a/./evil.bin"]
-    {
+    for path in [
+        "../evil.bin",
+        "/evil.bin",
+        "a/../../evil.bin",
+        ".fetch/evil.bin",
+        "a//evil.bin",
+        "a/./evil.bin",
+        // what means something to this program, or has others run commands
+        "a/.fetch/evil.bin",
+        ".prepare/state.json",
+        "a/.GIT/config",
+        ".hg/hgrc",
+        "a/HEAD",
+    ] {
         let lab = Lab::new();
-        let server = Server::start(move |_, _| listed(&[entry(path, b"x")]));
+        let server = Server::start(move |_, _| listed(&[entry(path, b"x"), entry("a/config", b"y")]));
         fetch(&lab, &server, &[REPO, "--out", "in/got"]).expect(1).says(&["which leads elsewhere"]);
         assert!(!lab.path("in").exists() && !lab.path("evil.bin").exists());
     }

@@ -66,8 +66,33 @@ fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_
     assert_eq!([&best, &latest].map(|name| measured(name)), [before[0].as_str(), &before[1]]);
     assert_eq!(measured(&format!("runs/{latest}")), measured(&format!("runs/{id}")));
     for args in [&["eval", "tiny", "--data", "data/val.bin"][..], &["compare", "tiny"], &["sample", "tiny"]] {
-        lab.run(args.iter().chain(&["--runs-dir", "runs"])).expect(2).says(&["stands for several runs", &id]);
+        lab.run(args.iter().chain(&["--runs-dir", "runs"])).expect(2).says(&["is user 12345's", &id]);
     }
+    // weights in the current directory that are called like a run, its beginning or its checkpoint
+    fs::remove_dir_all(lab.path("runs/tiny")).expect("removed");
+    let weights =
+        fs::read_dir(other.join("checkpoints")).expect("checkpoints").next().expect("one").expect("entry");
+    for name in [&id, &best, "tiny"] {
+        let name = lab.path(name);
+        copy(&weights.path(), &name);
+        assert!(given(&name));
+        let word = name.file_name().and_then(|name| name.to_str()).expect("a name");
+        for args in [&["eval", word, "--data", "data/val.bin"][..], &["sample", word]] {
+            let said = [&*format!("`{word}` is user 12345's"), &*format!("runs/{id}")].map(str::to_owned);
+            lab.run(args).expect(2).says(&[&*said[0], &*said[1]]);
+        }
+        lab.run(["sample", &format!("./{word}"), "--tokens", "1"]).expect(0);
+        fs::remove_dir_all(name).expect("removed");
+    }
+    // a directory of runs, one of them under the id of the run that is meant
+    fs::create_dir(lab.path("tiny")).expect("a directory");
+    copy(&other, &lab.path("tiny").join(&id));
+    assert!(given(&lab.path("tiny")));
+    for command in ["compare", "list", "watch"] {
+        lab.run([command, "tiny"]).expect(2).says(&["`tiny` is user 12345's", &format!("runs/{id}")]);
+    }
+    fs::remove_dir_all(lab.path("tiny")).expect("removed");
+    copy(&other, &lab.path("runs/tiny"));
     // by its path it is what it is
     lab.run(["compare", "runs/tiny"]).expect(0);
 }

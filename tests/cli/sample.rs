@@ -177,7 +177,8 @@ fn without_a_prompt_a_run_begins_as_its_own_samples_do() {
         let model = model.to_str().expect("UTF-8");
         let args = ["sample", model, "--tokens", "8", "--threads", "1"];
         let ended = lab.run(args.iter().chain(more));
-        assert_eq!(ended.expect(0).stderr, "");
+        let is_alone = model.ends_with("alone");
+        assert_eq!(ended.expect(0).stderr.is_empty(), !is_alone, "{}", ended.stderr);
         ended.stdout
     };
     let asked = say(&run, &["--prompt", "!#"]);

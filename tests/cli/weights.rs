@@ -306,6 +306,27 @@ fn a_file_of_weights_that_cannot_be_read_is_named_with_what_is_wrong() {
     }
 }
 
+/// 48 ids are not GPT-2's, so what they stand for must be said.
+#[test]
+fn weights_of_which_nothing_says_what_their_tokens_are_have_no_bits_per_byte() {
+    let lab = lab();
+    let eval = |more: &[&str]| {
+        let args = ["eval", "nanogpt/ckpt.pt", "--data", "data/rows.bin"].into_iter();
+        lab.run(args.chain(more.iter().copied()))
+    };
+    let nothing = "nothing says what the tokens of `nanogpt/ckpt.pt` stand for, and it has 48 where GPT-2's";
+    assert!(eval(&[]).expect(0).stdout.contains(nothing));
+    let document = eval(&["--format", "json"]);
+    document.expect(0).says(&[nothing]);
+    let found: Value = serde_json::from_str(&document.stdout).expect("JSON");
+    assert!(found[0]["metrics"]["val_loss"].is_number() && found[0]["metrics"]["bits_per_byte"].is_null());
+    lab.run(["sample", "nanogpt/ckpt.pt", "--prompt", "!"]).expect(0).says(&[
+        "warning: ",
+        nothing,
+        "meta.pkl",
+    ]);
+}
+
 /// With another number of heads all tensors fit, and the model computes something else.
 #[test]
 fn weights_that_do_not_say_how_many_heads_they_have_need_the_recipe_to() {

@@ -726,3 +726,20 @@ fn an_emulated_precision_is_said_where_others_are_not_and_figures_of_time_are_sh
     assert!(text(&lab, &[]).contains(note));
     assert!(!text(&lab, &["--metrics", "val_loss"]).contains(note));
 }
+
+#[test]
+fn seconds_to_a_target_of_other_machines_are_told_apart_where_tokens_decide() {
+    let lab = Lab::new();
+    for (seed, processor) in [(1, "AMD"), (2, "AMD"), (3, "Xeon"), (4, "Xeon")] {
+        let extra =
+            json!({"device": "cpu", "peak": {"processor": processor, "flops": 1e11, "how": "measured"}});
+        let lr = if seed < 3 { 1e-3 } else { 3e-3 };
+        let fake = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, lr, 3.0) };
+        fake.write(&lab.path("runs"));
+    }
+    let note = "seconds_to_val_loss=9 was measured on machines that differ";
+    let args = ["--target", "val_loss=9", "--metrics", "val_loss"];
+    assert!(text(&lab, &args).contains(note), "{}", text(&lab, &args));
+    assert!(json(&lab, &args)["notes"].to_string().contains(note));
+    assert!(!text(&lab, &args).contains("tokens_to_val_loss=9 was measured"));
+}

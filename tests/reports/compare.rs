@@ -281,6 +281,15 @@ fn a_mean_of_fewer_seeds_than_its_row_counts_says_of_how_many() {
     page.expect(0);
     let page = fs::read_to_string(lab.path("page.html")).expect("a page");
     assert!(page.contains("4.0000 ± 0.7071 (2 of 3)"), "the page has the same table");
+    assert!(!page.contains("compared after"));
+    // figures before the end say so wherever they go
+    let cut = [&args[..], &["--align", "step", "--at", "1"]].concat();
+    lab.run([&cut[..], &["--plot", "page.html"]].concat()).expect(0);
+    assert!(fs::read_to_string(lab.path("page.html")).expect("a page").contains("compared after 1 steps"));
+    let csv = lab.run([&cut[..], &["--format", "csv"]].concat());
+    csv.expect(0).says(&["note: compared after 1 steps"]);
+    let rows: Vec<&str> = csv.stdout.lines().skip(1).collect();
+    assert!(rows.iter().all(|row| row.contains("compared after 1 steps")), "{rows:?}");
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn a_picture_says_which_runs_its_means_leave_out() {
     assert!(speeds.contains("tokens_per_s was measured on machines that differ"), "{speeds}");
     let over_time = String::from_utf8(plot(&lab, "c.svg", &["--y", "loss", "--x", "time"])).expect("UTF-8");
     assert!(over_time.contains("no mean over time where seeds were trained on different"), "{over_time}");
+    assert!(over_time.contains("elapsed_s was measured on machines that differ"), "{over_time}");
 }
 
 #[test]

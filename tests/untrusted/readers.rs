@@ -301,8 +301,8 @@ pub(crate) fn tokenizer(dir: &Path, data: &[u8]) {
     let model = dir.join("tokenizer");
     fs::create_dir_all(&model).expect("a directory");
     write(&model, "tokenizer.json", data);
-    match Tokenizer::of_model(&model) {
-        Ok(tokenizer) => round_trip(&tokenizer),
+    match Tokenizer::stated_by_model(&model) {
+        Ok(tokenizer) => tokenizer.iter().for_each(round_trip),
         Err(error) => check(&error),
     }
 }

@@ -80,6 +80,7 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
             notes.push(note);
         }
     };
+    evaluated.iter().filter_map(|one| one.unknown_tokens.clone()).for_each(&mut add);
     for (name, losses) in losses(evaluated) {
         for on in &losses {
             let (tokens, data) = (thousands(on.loss.tokens), on.data.join(", "));

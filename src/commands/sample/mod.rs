@@ -3,6 +3,7 @@
 mod text;
 
 use super::exit::Exit;
+use super::terminal::say;
 use super::voice::Voice;
 use crate::cli::{Format, SampleArgs};
 use crate::data::Tokenizer;
@@ -45,11 +46,14 @@ fn check(args: &SampleArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// The model of a source, with the prompts.
-fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Vec<Prompt>)> {
+/// The model of a source, with what its tokens stand for and the prompts.
+fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Tokenizer, Vec<Prompt>)> {
     let options = super::options(&args.compute)?;
-    let tokenizer = source.tokenizer()?;
     let vocab_size = source.dims()?.vocab_size;
+    let tokenizer = source.known_tokenizer(vocab_size)?.unwrap_or_else(|| {
+        say(&format!("warning: {}", source.of_unknown_tokens(vocab_size)));
+        Tokenizer::gpt2().clone()
+    });
     let mut prompts = Vec::new();
     for text in &args.prompt {
         prompts.push((tokenizer.prompt(text, vocab_size)?, !text.is_empty()));
@@ -62,7 +66,7 @@ fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Vec<Promp
     // memory for no more context than will be seen
     let block_size = longest.saturating_add(args.tokens);
     let options = Options { block_size, mode: Mode::Generate, micro_batch: count.min(AT_ONCE), ..options };
-    Ok((model::open_source(source, &options, &Voice::default())?, prompts))
+    Ok((model::open_source(source, &options, &Voice::default())?, tokenizer, prompts))
 }
 
 /// Prints each prompt and its continuations, token by token; texts that are continued at the same time one after the
@@ -71,7 +75,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     check(args)?;
     let voice = Voice::default();
     let opened = Source::with(&args.model, &args.runs.runs_dir, &voice, |source| opened(args, source))?;
-    let (Model { mut engine, dims, tokenizer, .. }, prompts) = opened;
+    let (Model { mut engine, dims, .. }, tokenizer, prompts) = opened;
     let count = prompts.len() * args.num_samples as usize;
     let Sampled { beginnings, mut texts } = Sampled::new(args, &tokenizer, &prompts);
     let sampling =

@@ -199,8 +199,12 @@ pub enum FetchError {
         /// The directory.
         out: PathBuf,
     },
-    /// A name that leads out of the directory, or to where its unfinished files are.
-    #[error("`{url}` has the name `{}`, which leads elsewhere than into --out: it is not fetched", name.display())]
+    /// A name that leads out of the directory, or means something to programs that come by.
+    #[error(
+        "`{url}` has the name `{}`, which leads elsewhere than into --out, or means something to programs there: \
+         nothing is fetched",
+        name.display()
+    )]
     Unsafe {
         /// The address.
         url: String,

@@ -11,6 +11,7 @@ mod download;
 mod ending;
 mod error;
 mod hub;
+mod names;
 
 pub use catalogue::{CATALOGUE, Known, Source};
 pub use digest::Digest;
@@ -23,7 +24,7 @@ use client::Client;
 use download::{Folder, PARTS};
 use hub::Address;
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -168,18 +169,9 @@ pub fn fetch(
         }
         (None, None) => Vec::new(),
     };
-    for wanted in &wanted {
-        // names come from a server
-        let leads_elsewhere = wanted.name.components().any(|part| !matches!(part, Component::Normal(_)));
-        // the same path in another spelling
-        let is_plain = wanted.name.components().collect::<PathBuf>().as_os_str() == wanted.name.as_os_str();
-        if leads_elsewhere
-            || !is_plain
-            || wanted.name.starts_with(PARTS)
-            || is_beyond_a_link(&out, &wanted.name)
-        {
-            return Err(FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() });
-        }
+    names::check(&wanted, &out)?;
+    if request.out.is_none() {
+        warn_of_place(&out, tell);
     }
     // one hub need not have what another has
     let folder = Folder::open(&out, &format!("{} {} {:?}", settings.endpoint, request.what, request.shards))?;
@@ -206,6 +198,18 @@ pub fn fetch(
     is_in_place.map(|()| fetched)
 }
 
+/// Tells of a directory of another user into which files are fetched although nobody has named it.
+fn warn_of_place(out: &Path, tell: &dyn Fn(&str)) {
+    let way = out.ancestors().filter(|above| !above.as_os_str().is_empty());
+    if let Some((path, user)) = way.filter_map(|above| Some((above, regular::another_maker(above)?))).last() {
+        tell(&format!(
+            "warning: `{}` is not yours but user {user}'s, who can change what is fetched there: --out names a \
+             directory of your own",
+            path.display()
+        ));
+    }
+}
+
 /// Refuses to put files into a directory into which others are being prepared.
 fn check_preparations(out: &Path, wanted: &[Wanted]) -> Result<(), FetchError> {
     let directories: BTreeSet<_> = wanted.iter().flat_map(|wanted| wanted.name.ancestors().skip(1)).collect();
@@ -213,12 +217,6 @@ fn check_preparations(out: &Path, wanted: &[Wanted]) -> Result<(), FetchError> {
         Some(by) => Err(FetchError::Preparing { out: out.to_owned(), by }),
         None => Ok(()),
     }
-}
-
-/// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.
-fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
-    let above = name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
-    above.map(|above| out.join(above)).any(|above| above.is_symlink())
 }
 
 /// The first files; if shards have uniform names, those for validation do not count and are taken too.

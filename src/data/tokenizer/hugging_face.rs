@@ -95,20 +95,12 @@ impl Tokenizer {
         })
     }
 
-    /// The tokenizer of a model's directory, or of that of a file of weights: the one that its `tokenizer.json`
-    /// describes if that is GPT-2's or one of characters or bytes as this program writes them, the characters of
-    /// nanoGPT's `meta.pkl`, or GPT-2's where the directory says nothing.
+    /// The tokenizer that lies in a model's directory, or beside a file of weights, if one does: the one that
+    /// `tokenizer.json` describes if that is GPT-2's or one of characters or bytes as this program writes them, or the
+    /// characters of nanoGPT's `meta.pkl`.
     ///
     /// # Errors
     /// What is wrong with a vocabulary, or that it is none of those, with the file's name.
-    pub fn of_model(model: &Path) -> Result<Self, String> {
-        Self::stated_by_model(model).map(|stated| stated.unwrap_or_else(|| Self::gpt2().clone()))
-    }
-
-    /// The tokenizer that lies in a model's directory, or beside a file of weights, if one does.
-    ///
-    /// # Errors
-    /// As of [`of_model`](Self::of_model).
     pub fn stated_by_model(model: &Path) -> Result<Option<Self>, String> {
         let first = weights::files(model).ok().and_then(|files| files.into_iter().next());
         let believed = |note: &Path| {

@@ -5,6 +5,11 @@ use proptest::prelude::*;
 use std::sync::LazyLock;
 use tiktoken_rs::CoreBPE;
 
+/// What the directory of a model states, or GPT-2's.
+fn of_model(model: &std::path::Path) -> Result<Tokenizer, String> {
+    Tokenizer::stated_by_model(model).map(|stated| stated.unwrap_or_else(|| Tokenizer::gpt2().clone()))
+}
+
 /// The outside opinion.
 static TIKTOKEN: LazyLock<CoreBPE> = LazyLock::new(|| tiktoken_rs::r50k_base().expect("a vocabulary"));
 
@@ -28,7 +33,8 @@ fn awkward_text() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    #[test]
+
+#[test]
     fn parts_encode_like_tiktoken_encodes_the_whole(text in awkward_text(), part in 0usize..40) {
         let tokenizer = Tokenizer::gpt2();
         let parts = tokenizer.split(&text, part);
@@ -157,7 +163,7 @@ fn characters_and_bytes_are_looked_up_and_nothing_else() {
             let mut changed = whole.clone();
             changed[name] = value;
             std::fs::write(dir.path().join("tokenizer.json"), changed.to_string()).expect("written");
-            let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
+            let problem = of_model(dir.path()).expect_err("refused");
             assert!(problem.contains("tokenizer.json` is of another") && problem.contains(what), "{problem}");
         }
     }
@@ -166,7 +172,7 @@ fn characters_and_bytes_are_looked_up_and_nothing_else() {
 #[test]
 fn what_a_checkpoint_says_is_read_back() {
     let dir = tempfile::tempdir().expect("a directory");
-    assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()), "without a file");
+    assert_eq!(of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()), "without a file");
     let characters =
         Tokenizer::chars(Characters::new("ba\n é漢\"\\".chars().collect()).expect("a vocabulary"));
     for tokenizer in [Tokenizer::gpt2(), Tokenizer::bytes(), &characters] {
@@ -174,7 +180,7 @@ fn what_a_checkpoint_says_is_read_back() {
             serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
             std::fs::write(dir.path().join(name), text).expect("written");
         }
-        assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(tokenizer));
+        assert_eq!(of_model(dir.path()).as_ref(), Ok(tokenizer));
     }
     // as GPT-2's own file has it: no type, pairs of tokens, a space that is left to its default
     let text = Tokenizer::gpt2().companions(50257, 64).swap_remove(0).1;
@@ -183,7 +189,7 @@ fn what_a_checkpoint_says_is_read_back() {
         let mut changed = gpt2.clone();
         change(&mut changed);
         std::fs::write(dir.path().join("tokenizer.json"), changed.to_string()).expect("written");
-        Tokenizer::of_model(dir.path())
+        of_model(dir.path())
     };
     let pair = |merge: &serde_json::Value| {
         let (left, right) = merge.as_str().and_then(|merge| merge.split_once(' ')).expect("two tokens");
@@ -229,24 +235,24 @@ fn what_a_checkpoint_says_is_read_back() {
         .collect();
     spelled("vocab.json", gpt2["model"]["vocab"].to_string());
     spelled("merges.txt", format!("#version: 0.2\n{}\n", merges.join("\n")));
-    assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()));
+    assert_eq!(of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()));
     spelled("merges.txt", format!("#version: 0.2\n{}\n", merges[1..].join("\n")));
-    assert!(Tokenizer::of_model(dir.path()).expect_err("refused").contains("merges.txt` is of another"));
+    assert!(of_model(dir.path()).expect_err("refused").contains("merges.txt` is of another"));
     spelled("vocab.json", "{\"a\": 0}".into());
-    assert!(Tokenizer::of_model(dir.path()).expect_err("refused").contains("vocab.json` is of another"));
+    assert!(of_model(dir.path()).expect_err("refused").contains("vocab.json` is of another"));
     for name in ["vocab.json", "merges.txt"] {
         std::fs::remove_file(dir.path().join(name)).expect("removed");
     }
     spelled("tokenizer_config.json", r#"{"tokenizer_class": "GPT2Tokenizer"}"#.into());
-    assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()), "a class and no vocabulary");
+    assert_eq!(of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()), "a class and no vocabulary");
     spelled("tokenizer_config.json", r#"{"tokenizer_class": "BertTokenizer"}"#.into());
-    let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
+    let problem = of_model(dir.path()).expect_err("refused");
     assert!(problem.contains("its `tokenizer_class` is \"BertTokenizer\""), "{problem}");
     spelled("spiece.model", "\n".into());
-    let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
+    let problem = of_model(dir.path()).expect_err("refused");
     assert!(problem.contains("spiece.model` is of another tokenizer"), "{problem}");
     let odd = r#"{"pre_tokenizer": null, "model": {"type": "BPE", "vocab": {"ab": 0}, "merges": []}}"#;
     std::fs::write(dir.path().join("tokenizer.json"), odd).expect("written");
-    let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
+    let problem = of_model(dir.path()).expect_err("refused");
     assert!(problem.ends_with("tokenizer.json`: it does not number single characters"), "{problem}");
 }

@@ -43,7 +43,9 @@ pub(super) fn mixed<'a>(
     let mut told = others.to_vec();
     let mut mixed: Vec<_> = comparison.mixed().map(|(metric, footing)| (footing, metric)).collect();
     mixed.retain(|(_, metric)| {
-        let is_new = !told.iter().any(|told| told.is_of_column(metric));
+        let tells =
+            |told: &&Metric| told.is_of_column(metric) && told.is_timed_way() == metric.is_timed_way();
+        let is_new = !told.iter().any(tells);
         told.extend(is_new.then_some(*metric));
         is_new
     });

@@ -60,7 +60,12 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
         "ends": ends.into_iter().collect::<Map<_, _>>(),
     });
     let title = options.title.clone().unwrap_or_else(|| format!("{} compared", count(runs.len(), "run")));
-    let mut tables = format!("<p class=\"shared\">{}</p>\n", escaped(&comparison.shared_line()));
+    let cut = comparison
+        .cut
+        .map(|cut| format!("{}: what lies behind that has no part in the figures", cut.shown()));
+    let lines = [comparison.shared_line()].into_iter().chain(cut);
+    let mut tables: String =
+        lines.map(|line| format!("<p class=\"shared\">{}</p>\n", escaped(&line))).collect();
     for (title, table) in results(comparison, &comparison.for_people()) {
         tables += &title.map_or_else(String::new, |title| format!("<h2>{}</h2>\n", escaped(title)));
         tables += &format!("<div class=\"scroll\">{}</div>\n", Html.export(&table));

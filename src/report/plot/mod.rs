@@ -18,7 +18,7 @@ use super::compare::Comparison;
 use super::footing::Footing;
 use super::groups::Group;
 use super::legend::Legend;
-use super::metrics;
+use super::metrics::{self, Metric};
 use super::notes::listed;
 use super::runs::Run;
 use super::target::Target;
@@ -116,7 +116,7 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
             panel.series.push(end.map_or_else(|| series.clone(), |end| series.up_to(end)));
         }
     }
-    let note = note(&panels, comparison, &legend.untold);
+    let note = note(&panels, comparison, &legend.untold, options.axis);
     let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
     let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
     Figure { legend_title: legend.title, labels, looks, panels, note }
@@ -151,9 +151,8 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     }
     let speed = quantity.metric(&[]).filter(is_speed);
     let is_apart = speed.is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), &metric)));
-    let seconds = metrics::find(Axis::Time.column()).filter(|_| options.axis == Axis::Time);
-    let is_untimed =
-        seconds.is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), metric)));
+    let is_untimed = seconds(options.axis)
+        .is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), metric)));
     if is_apart || is_untimed {
         lines.clear();
     }
@@ -177,6 +176,11 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     }
     let window = windows.iter().copied().min().zip(windows.iter().copied().max());
     Series { line, band: several(band, drawn), marks, window, is_mixed, is_apart, is_untimed }
+}
+
+/// The metric of what lies along an axis of time.
+fn seconds(axis: Axis) -> Option<&'static Metric> {
+    metrics::find(Axis::Time.column()).filter(|_| axis == Axis::Time)
 }
 
 /// The targets that a panel shows: those of its column, or of the one that is marked beside it.
@@ -238,7 +242,7 @@ pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Le
 }
 
 /// How the picture is to be read, on one line; `untold` are keys that labels leave out.
-fn note(panels: &[Panel], comparison: &Comparison, untold: &[String]) -> String {
+fn note(panels: &[Panel], comparison: &Comparison, untold: &[String], axis: Axis) -> String {
     let mut parts = Vec::new();
     if !untold.is_empty() {
         parts.push(format!("not in the legend: {}", listed(untold.to_vec())));
@@ -277,6 +281,9 @@ fn note(panels: &[Panel], comparison: &Comparison, untold: &[String]) -> String 
         if !metric.is_of_column(judge) && !Basis::is_of_steps(&footing.differing) {
             parts.extend(apart(&metric.column, &footing));
         }
+    }
+    if let Some(seconds) = seconds(axis).filter(|seconds| !judge.is_of_column(seconds)) {
+        parts.extend(apart(&seconds.name, &Footing::new(&comparison.runs, seconds)));
     }
     for panel in panels {
         let is_mixed = panel.series.iter().any(|series| series.is_mixed);

@@ -1,0 +1,53 @@
+//! The names of files to be fetched. They come from a server, and must lead nowhere else than into the directory that
+//! they are fetched into, and mean nothing there to programs that come by.
+
+use super::download::PARTS;
+use super::{FetchError, Wanted};
+use crate::data::unfinished::PREPARE;
+use std::path::{Component, Path, PathBuf};
+
+/// Directories that mean something to this program, or to those that keep versions: these run commands that files in
+/// them name.
+const MEANT: [&str; 7] = [PARTS, PREPARE, ".git", ".hg", ".svn", ".bzr", ".jj"];
+
+/// Checks all names.
+///
+/// # Errors
+/// [`FetchError::Unsafe`].
+pub(super) fn check(wanted: &[Wanted], out: &Path) -> Result<(), FetchError> {
+    let is_unsafe = |name: &Path| {
+        leads_elsewhere(name)
+            || means_something(name)
+            || is_bare_repository(name, wanted)
+            || is_beyond_a_link(out, name)
+    };
+    match wanted.iter().find(|one| is_unsafe(&one.name)) {
+        Some(Wanted { url, name, .. }) => Err(FetchError::Unsafe { url: url.clone(), name: name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a name has other parts than those of a path below a directory, or is another spelling of such a path.
+fn leads_elsewhere(name: &Path) -> bool {
+    let is_plain = name.components().collect::<PathBuf>().as_os_str() == name.as_os_str();
+    !is_plain || name.components().any(|part| !matches!(part, Component::Normal(_)))
+}
+
+/// Whether a part of a name, in any case, is one of [`MEANT`].
+fn means_something(name: &Path) -> bool {
+    let mut parts = name.components().map(|part| part.as_os_str().to_string_lossy().to_lowercase());
+    parts.any(|part| MEANT.contains(&&*part))
+}
+
+/// Whether a name is the `HEAD` of a repository of Git without a work tree, whose `config` names commands.
+fn is_bare_repository(name: &Path, wanted: &[Wanted]) -> bool {
+    let is = |name: &Path, expected| name.file_name().is_some_and(|name| name.eq_ignore_ascii_case(expected));
+    let has_config = |one: &Wanted| one.name.parent() == name.parent() && is(&one.name, "config");
+    is(name, "HEAD") && wanted.iter().any(has_config)
+}
+
+/// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.
+fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
+    let above = name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    above.map(|above| out.join(above)).any(|above| above.is_symlink())
+}
