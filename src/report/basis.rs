@@ -1,6 +1,7 @@
 //! What a number was measured on. Two numbers that were measured on different data say nothing about which run is
 //! better, so they are neither ranked nor averaged nor tested together.
 
+mod hosts;
 mod rows;
 mod settle;
 
@@ -38,6 +39,8 @@ pub struct Basis {
     facts: Vec<Fact>,
     /// Of a fraction of a peak rate, that rate in operations per second.
     peak: Option<u64>,
+    /// Of a speed, the peak rate of the host.
+    host_peak: Option<hosts::HostPeak>,
     /// Of a speed, the threads, where the recipe leaves them to the machine.
     threads: Option<usize>,
     /// Of a speed, the vector instructions, where the engine says which it uses.
@@ -83,6 +86,7 @@ impl Basis {
         if is_speed(metric) || is_timed {
             // that of a device which is none of the processor's has its name in the tables
             basis.facts.push((MACHINE, Some(run.facts.processor.clone())));
+            basis.host_peak = hosts::HostPeak::of(run);
             basis.threads = Some(run.facts.threads).filter(|_| leaves_threads_to_the_machine(run));
             basis.simd = Some(run.facts.simd.clone()).filter(|simd| !simd.is_empty());
             basis.chosen = run.chosen.came_to.map(|choice| (run.chosen.asked, choice));
@@ -334,7 +338,7 @@ const BYTES: &str = "evaluated bytes";
 /// The step of a last value that is not of the run's end.
 const STEP: &str = "the step of the evaluation";
 /// What of the machine decides how fast a run was, and no recipe says.
-const MACHINE: &str = "processor, threads or vector instructions";
+const MACHINE: &str = "processor, its peak rate, threads or vector instructions";
 /// What parts of a run were trained with that its recipe does not say.
 const PARTS: &str = "the settings of parts";
 /// Whether a process had turned to other recipes before.

@@ -743,3 +743,26 @@ fn seconds_to_a_target_of_other_machines_are_told_apart_where_tokens_decide() {
     assert!(json(&lab, &args)["notes"].to_string().contains(note));
     assert!(!text(&lab, &args).contains("tokens_to_val_loss=9 was measured"));
 }
+
+#[test]
+fn hosts_whose_processors_have_one_name_and_unequal_peak_rates_are_other_machines() {
+    let lab = Lab::new();
+    let write = |rates: [f64; 4]| {
+        for (i, rate) in rates.into_iter().enumerate() {
+            let lr = if i < 2 { 1e-3 } else { 3e-3 };
+            let host = format!("node-{i}");
+            let peak = json!({"processor": "AMD EPYC", "threads": 1, "simd": "avx512", "flops": rate});
+            let extra = json!({"device": "cpu", "host": host, "threads": 1, "simd": "avx512", "peak": peak});
+            let speed = 1000.0 + i as f64;
+            let fake = Fake::new(&format!("fake-{i}"), i as u64 % 2, lr, 3.0);
+            Fake { tokens_per_s: speed, extra, ..fake }.write(&lab.path("runs"));
+        }
+        text(&lab, &["--by", "tokens_per_s"])
+    };
+    let apart = "tokens_per_s was measured on machines that differ (processor, its peak rate";
+    let said = write([116e9, 112e9, 56e9, 58e9]);
+    assert!(said.contains(apart) && !said.contains("in tokens_per_s"), "{said}");
+    // rates waver with what else a machine does
+    let said = write([116e9, 112e9, 95e9, 118e9]);
+    assert!(!said.contains(apart) && said.contains("in tokens_per_s"), "{said}");
+}

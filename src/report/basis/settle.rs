@@ -1,6 +1,6 @@
 //! Bases are of single runs. What is on record of several decides which of them allow a comparison.
 
-use super::{Basis, CHOSEN, Fact, MACHINE, MAIN, PEAK, RANKS, ROWS, TOKENS, When};
+use super::{Basis, CHOSEN, Fact, MACHINE, MAIN, PEAK, RANKS, ROWS, TOKENS, When, hosts};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
@@ -14,6 +14,7 @@ impl Basis {
             return bases;
         }
         settle_peaks(&mut bases);
+        hosts::settle(&mut bases);
         settle_machines(&mut bases, |basis| basis.threads.take().map(|threads| threads.to_string()));
         settle_machines(&mut bases, |basis| basis.simd.take());
         settle_asked(&mut bases, CHOSEN, |basis| basis.chosen.take());
