@@ -28,8 +28,8 @@ const AFTER_LAST: u64 = 3600;
 /// When and where a process trained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The machine, its processor and the device, as far as they are on record.
-    pub place: Option<[String; 3]>,
+    /// The machine and the device, as far as they are on record.
+    pub place: Option<[String; 2]>,
     /// Seconds since 1970, from and to.
     pub seconds: [u64; 2],
     /// Until when it is known to have trained: a process that was killed has ended at some time between this and the
@@ -45,8 +45,6 @@ impl Span {
         let next = sessions.iter().skip(1).map(Some).chain([None]);
         let span = |(session, next): (&Session, Option<&Session>)| {
             let place = session.host.clone().zip(session.device.clone());
-            // of two machines that have one name
-            let processor = session.processor.clone().unwrap_or_default();
             let started = unix_seconds(&session.started);
             let ended = session.ended.as_deref().and_then(unix_seconds);
             let written = session.last_written.as_deref().and_then(unix_seconds);
@@ -54,7 +52,7 @@ impl Span {
             Self {
                 until: ended.or(written).or(started).unwrap_or(0),
                 is_certain: place.is_some() && started.is_some() && ended.is_some(),
-                place: place.map(|(host, device)| [host, processor, device]),
+                place: place.map(|(host, device)| [host, device]),
                 seconds: [started.unwrap_or(0), ended.unwrap_or_else(at_most)],
             }
         };

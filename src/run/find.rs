@@ -123,8 +123,11 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     }
     // also a link that leads to nothing, as a shell finds it by a pattern
     if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() {
-        check_meant(runs_dir, named, named)?;
-        return Ok(Found::Below(if named.is_dir() { list(named)? } else { Vec::new() }));
+        let below = if named.is_dir() { list(named)? } else { Vec::new() };
+        if !below.is_empty() {
+            check_meant(runs_dir, named, named)?;
+        }
+        return Ok(Found::Below(below));
     }
     let text = named.to_str().unwrap_or_default();
     let found = match text.contains(['*', '?', '[']) {

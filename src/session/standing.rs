@@ -52,10 +52,9 @@ impl Standing {
         if let Some(holder) = lock::holder(&run.join(lock::FILE))? {
             return Ok(Self::Live { holder, steps_done: steps_done(run)? });
         }
-        let checkpoints = checkpoint::list(run)?;
         let (status, record) = match status_and_record(run) {
             // one that has lost both goes on from what is left
-            Err(RunError::NotARun { .. }) if checkpoints.is_empty() => return Ok(Self::NotBegun),
+            Err(RunError::NotARun { .. }) if checkpoint::list(run)?.is_empty() => return Ok(Self::NotBegun),
             Err(RunError::NotARun { .. }) => (RunStatus::Interrupted, None),
             known => known?,
         };
@@ -68,7 +67,7 @@ impl Standing {
             RunStatus::Diverged => Self::Diverged { error: error.unwrap_or_default() },
             _ => {
                 let whole = |(_, path): &(u64, PathBuf)| checkpoint::Reader::open(path).is_ok();
-                let checkpoint = checkpoints.into_iter().rev().find(whole);
+                let checkpoint = checkpoint::list(run)?.into_iter().rev().find(whole);
                 Self::Begun { steps_done: steps_done(run)?, checkpoint, saved, error }
             }
         })

@@ -101,11 +101,11 @@ fn what_a_removal_left_of_a_run_ends_the_watch_and_the_export() {
         lab.path("board/fake-1").read_dir().is_ok_and(|mut all| all.next().is_some())
     });
     fs::create_dir(run.join("checkpoints")).expect("a directory");
-    for entry in fs::read_dir(&run).expect("entries").map(|entry| entry.expect("an entry").path()) {
-        if entry.is_file() {
-            fs::remove_file(entry).expect("removed");
-        }
-    }
+    let entries = fs::read_dir(&run).expect("entries").map(|entry| entry.expect("an entry").path());
+    // the lock last: a run with a record that nothing holds is interrupted
+    let (locks, files): (Vec<_>, Vec<_>) =
+        entries.filter(|path| path.is_file()).partition(|path| path.ends_with("lock"));
+    files.into_iter().chain(locks).for_each(|path| fs::remove_file(path).expect("removed"));
     drop(lock);
     wait("the end of the watch", || watch.is_over());
     let ended = watch.end();

@@ -18,7 +18,7 @@ pub(super) fn check(wanted: &[Wanted], out: &Path) -> Result<(), FetchError> {
     let is_unsafe = |name: &Path| {
         leads_elsewhere(name)
             || means_something(name)
-            || is_bare_repository(name, wanted)
+            || is_bare_repository(name)
             || is_beyond_a_link(out, name)
     };
     match wanted.iter().find(|one| is_unsafe(&one.name)) {
@@ -39,11 +39,9 @@ fn means_something(name: &Path) -> bool {
     parts.any(|part| MEANT.contains(&&*part))
 }
 
-/// Whether a name is the `HEAD` of a repository of Git without a work tree, whose `config` names commands.
-fn is_bare_repository(name: &Path, wanted: &[Wanted]) -> bool {
-    let is = |name: &Path, expected| name.file_name().is_some_and(|name| name.eq_ignore_ascii_case(expected));
-    let has_config = |one: &Wanted| one.name.parent() == name.parent() && is(&one.name, "config");
-    is(name, "HEAD") && wanted.iter().any(has_config)
+/// Whether a name makes a repository of Git without a work tree, whose `config` names commands: one needs a `HEAD`.
+fn is_bare_repository(name: &Path) -> bool {
+    name.file_name().is_some_and(|name| name.eq_ignore_ascii_case("HEAD"))
 }
 
 /// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.

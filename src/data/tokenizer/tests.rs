@@ -33,8 +33,7 @@ fn awkward_text() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-
-#[test]
+    #[test]
     fn parts_encode_like_tiktoken_encodes_the_whole(text in awkward_text(), part in 0usize..40) {
         let tokenizer = Tokenizer::gpt2();
         let parts = tokenizer.split(&text, part);

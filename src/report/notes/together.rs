@@ -68,7 +68,7 @@ fn shares(runs: &[Run]) -> Vec<Share> {
         return shares;
     }
     // at each place in the order of time, an end before a begin
-    let mut turns: Vec<(&Option<[String; 3]>, u64, bool, usize)> = Vec::new();
+    let mut turns: Vec<(&Option<[String; 2]>, u64, bool, usize)> = Vec::new();
     for (i, (_, Span { place, seconds: [from, to], .. })) in spans.iter().enumerate() {
         turns.extend([(place, *from, true, i), (place, *to, false, i)]);
     }
