@@ -65,16 +65,18 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     for remark in comparison.remarks() {
         say(&remark);
     }
-    if args.format == TableFormat::Csv {
+    let of_each = (args.format == TableFormat::Csv).then(|| {
         // a table of values has no place for sentences
+        let (notes, of_each) = comparison.notes_with_those_of_each();
         let cut = comparison.cut.map(Cut::shown);
-        cut.into_iter().chain(comparison.notes()).for_each(|note| say(&format!("note: {note}")));
-    }
+        cut.into_iter().chain(notes).for_each(|note| say(&format!("note: {note}")));
+        of_each
+    });
     plots.write()?;
-    super::print(&match args.format {
-        TableFormat::Json => document(&comparison),
-        TableFormat::Csv => exporter(args.format).export(&comparison.table(&comparison.measures, false)),
-        TableFormat::Table | TableFormat::Markdown => text(args, &comparison),
+    super::print(&match (args.format, of_each) {
+        (TableFormat::Json, _) => document(&comparison),
+        (format, Some(of_each)) => exporter(format).export(&comparison.table_with_notes(of_each)),
+        (_, None) => text(args, &comparison),
     })?;
     Ok(Exit::Finished)
 }
@@ -102,7 +104,7 @@ fn text(args: &CompareArgs, comparison: &Comparison) -> String {
         let what = "the way to the first evaluation as good";
         out += &prose(&format!("target {}: {what}", targets.join(" and ")));
     }
-    out += &format!("\n{}", table(comparison.table(measures, true)));
+    out += &format!("\n{}", table(comparison.table(measures)));
     let notes = comparison.notes();
     if !notes.is_empty() {
         out += "\n";

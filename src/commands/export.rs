@@ -2,12 +2,11 @@
 
 use super::exit::Exit;
 use super::terminal::say;
-use super::watch::REFUSED;
 use super::{find_runs, signals};
 use crate::cli::ExportArgs;
 use crate::regular;
 use crate::report::tensorboard::{Export, News};
-use crate::run::{RunError, RunStatus, files, lock, status};
+use crate::run::{RunError, RunStatus, files, is_left_over, status};
 use crate::session::{Ending, UsageError};
 use crate::wording::grouped;
 use std::collections::BTreeMap;
@@ -134,18 +133,12 @@ impl Exported {
     /// Whether nothing more is to be expected of the run.
     fn has_ended(&mut self) -> bool {
         let status = status(&self.run);
-        if !matches!(status, Err(RunError::NotARun { .. })) {
-            self.refused = 0;
-        }
+        self.refused = if matches!(status, Err(RunError::NotARun { .. })) { self.refused + 1 } else { 0 };
         match status {
             Ok(RunStatus::Created | RunStatus::Running) => false,
             Ok(_) => true,
-            // it is being started over by a process that holds it or will, unless it is what a removal left
-            Err(RunError::NotARun { path }) => {
-                self.refused += 1;
-                let is_held = || lock::is_held(&path.join(lock::FILE)).unwrap_or(true);
-                !path.exists() || self.refused >= REFUSED && !is_held()
-            }
+            // it is being started over
+            Err(RunError::NotARun { path }) => !path.exists() || is_left_over(&path, self.refused),
             Err(error) => error.is_damage(),
         }
     }

@@ -17,7 +17,7 @@ use crate::report::left::{Place, RECENT, Way};
 use crate::report::numbers::{seconds, significant, thousands};
 use crate::report::runs::Run;
 use crate::run::column::Unit;
-use crate::run::{RunError, RunStatus, dir, lock};
+use crate::run::{REFUSED, RunError, RunStatus, dir, is_left_over, lock};
 use crate::session::{Ending, UsageError};
 use crate::wording::tame_line;
 use header::Figure;
@@ -30,8 +30,6 @@ use view::View;
 /// Time between two looks at the logs, on a terminal and without one.
 const LIVE: Duration = Duration::from_millis(300);
 const PLAIN: Duration = Duration::from_secs(1);
-/// Looks in a row that find no record, after which it counts as lost: a file server may take a while.
-pub(super) const REFUSED: u32 = 10;
 
 /// The columns of the logs that lines and axes need; the one that is drawn comes behind them.
 const TRAIN: [&str; 8] = ["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
@@ -135,15 +133,16 @@ impl Watched {
         // removed or moved; some file servers show nothing for a while
         let is_gone = !self.path.exists();
         // asked first: what a run logs before it ends is then seen with its end
-        let status = match crate::run::status(&self.path).and_then(|status| self.held(status)) {
-            Ok(status) => {
-                self.refused = 0;
-                status
+        let looked = crate::run::status(&self.path).and_then(|status| self.held(status));
+        self.refused = if looked.is_ok() { 0 } else { self.refused + 1 };
+        let status = match looked {
+            Ok(status) => status,
+            // it is being started over
+            Err(RunError::NotARun { .. }) if !is_gone && !is_left_over(&self.path, self.refused) => {
+                RunStatus::Created
             }
-            Err(RunError::NotARun { .. }) if !is_gone && self.is_started_over() => RunStatus::Created,
             // what is damaged stays so, as lists show it; anything else may pass
             Err(error) => {
-                self.refused += 1;
                 let lasts = error.is_damage() || self.refused >= REFUSED;
                 self.problem = Some(match is_gone {
                     true => format!("`{}` is not there any more", self.path.display()),
@@ -185,13 +184,6 @@ impl Watched {
             lines.push(self.whole_line(view));
         }
         lines
-    }
-
-    /// Whether a directory without recipe and record is that of a run that is being started over: a process holds it,
-    /// or will. What is left of a run that somebody removed is none.
-    fn is_started_over(&mut self) -> bool {
-        self.refused += 1;
-        self.refused < REFUSED || lock::is_held(&self.path.join(lock::FILE)).unwrap_or(true)
     }
 
     /// The status, unless the lock is no file: nobody would ever learn that its holder has ended.

@@ -73,6 +73,12 @@ pub fn another_maker(path: &Path) -> Option<u32> {
     owner(path).filter(|owner| is_another(*owner))
 }
 
+/// The last of these paths that [another user has made](another_maker), and who: of a path's ancestors the one from
+/// which on a way is not this user's.
+pub fn last_of_another<'a>(way: impl Iterator<Item = &'a Path>) -> Option<(&'a Path, u32)> {
+    way.filter_map(|path| Some((path, another_maker(path)?))).last()
+}
+
 fn owner(path: &Path) -> Option<u32> {
     path.symlink_metadata().ok().map(|found| found.uid())
 }

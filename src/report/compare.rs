@@ -9,7 +9,6 @@ use super::gather::Wanted;
 use super::groups::{Group, Verdict, groups, sort_by_mean, verdicts};
 pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
-use super::numbers::significant;
 use super::runs::{Run, read_all};
 use super::stats::Spread;
 use super::target::{self, Target};
@@ -256,21 +255,22 @@ impl Comparison {
         super::notes::notes(self)
     }
 
-    /// What a reader should know about each run, one phrase each.
+    /// The [`notes`](Self::notes), and what a reader should know about each run, one phrase each.
     #[must_use]
-    pub fn notes_of_each(&self) -> Vec<Vec<String>> {
-        super::notes::each(self)
-    }
-
-    /// The [`notes`](Self::notes) and the [`notes_of_each`](Self::notes_of_each).
-    pub(super) fn notes_and_those_of_each(&self) -> (Vec<String>, Vec<Vec<String>>) {
+    pub fn notes_with_those_of_each(&self) -> (Vec<String>, Vec<Vec<String>>) {
         super::notes::both(self)
     }
 
-    /// One row per run: its id, the keys that differ, its status, and the measures.
+    /// One row per run, for people: its id, the keys that differ, its status, and the measures.
     #[must_use]
-    pub fn table(&self, measures: &[Measure], for_people: bool) -> Table {
-        super::runs_table::table(self, measures, for_people)
+    pub fn table(&self, measures: &[Measure]) -> Table {
+        super::runs_table::table(self, measures, None)
+    }
+
+    /// One row per run, for programs: as people see it, with where the run is and the notes on it.
+    #[must_use]
+    pub fn table_with_notes(&self, notes_of_each: Vec<Vec<String>>) -> Table {
+        super::runs_table::table(self, &self.measures, Some(notes_of_each))
     }
 
     /// The columns that a table may leave out where it is too wide: the figures `measures` but the one that is judged
@@ -345,15 +345,6 @@ impl Comparison {
         let ended = |run: &Run| Some(format!("{}: {}: {}", run.id, run.status, run.facts.error.as_ref()?));
         let warnings = self.runs.iter().flat_map(|run| run.warnings.iter().cloned());
         warnings.chain(self.runs.iter().filter_map(ended)).collect()
-    }
-
-    /// Mean and standard deviation in a few digits, as in a legend: `3.3952 ± 0.0012`.
-    #[must_use]
-    pub fn shown_spread(&self, group: &Group) -> String {
-        self.spread(group, self.judge()).map_or_else(String::new, |spread| match spread.sd {
-            Some(sd) => format!("{} ± {}", self.judge().unit.shown(spread.mean), significant(sd, 2)),
-            None => self.judge().unit.shown(spread.mean),
-        })
     }
 }
 

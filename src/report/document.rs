@@ -28,7 +28,7 @@ pub fn document(comparison: &Comparison) -> String {
     let measured = |i: usize| -> Map<String, Value> {
         measures.iter().map(|measure| (measure.name().to_owned(), measure.cell(runs, i).value)).collect()
     };
-    let (notes, notes_of_each) = comparison.notes_and_those_of_each();
+    let (notes, notes_of_each) = comparison.notes_with_those_of_each();
     let all: Vec<Value> = runs
         .iter()
         .enumerate()

@@ -8,8 +8,14 @@ use super::runs::Run;
 use crate::recipe::keys::PRECISION;
 use crate::run::RunStatus;
 
-/// One row per run: its id, the keys that differ, its status, and the measures.
-pub(super) fn table(comparison: &Comparison, measures: &[Measure], for_people: bool) -> Table {
+/// One row per run: its id, the keys that differ, its status, and the measures. Programs get more, with notes on each
+/// run; people read these elsewhere.
+pub(super) fn table(
+    comparison: &Comparison,
+    measures: &[Measure],
+    notes_of_each: Option<Vec<Vec<String>>>,
+) -> Table {
+    let for_people = notes_of_each.is_none();
     let keys = &comparison.differences.differing;
     let mut columns = vec![Column::words("run", "run")];
     let shows_sets = comparison.footing().is_mixed();
@@ -25,7 +31,7 @@ pub(super) fn table(comparison: &Comparison, measures: &[Measure], for_people: b
     let all_finished = comparison.runs.iter().all(|run| run.status == RunStatus::Finished);
     let shows_status = !for_people || !all_finished;
     let shows_marks = comparison.cut.is_some() || !comparison.targets.is_empty();
-    let mut notes = if for_people { Vec::new() } else { comparison.notes_of_each() };
+    let mut notes = notes_of_each.unwrap_or_default();
     if let Some(cut) = comparison.cut {
         notes.iter_mut().for_each(|notes| notes.insert(0, cut.shown()));
     }

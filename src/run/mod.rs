@@ -43,4 +43,4 @@ pub use import::import;
 pub use log::{Log, TrainLog, ValLog};
 pub use record::RunRecord;
 pub use records::{read_train, read_val};
-pub use status::{RunStatus, status, status_and_record};
+pub use status::{REFUSED, RunStatus, is_left_over, status, status_and_record};

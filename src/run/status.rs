@@ -63,6 +63,16 @@ pub fn status(run_dir: &Path) -> Result<RunStatus, RunError> {
     status_and_record(run_dir).map(|(status, _)| status)
 }
 
+/// Looks in a row that find no record, after which it counts as lost: a file server may take a while.
+pub const REFUSED: u32 = 10;
+
+/// Whether a directory is what a removal left of a run, after so many looks in a row that found neither recipe nor
+/// record there. A run that is being started over has neither for a moment, and is held by a process, or will be.
+#[must_use]
+pub fn is_left_over(run_dir: &Path, looks: u32) -> bool {
+    looks >= REFUSED && !lock::is_held(&run_dir.join(lock::FILE)).unwrap_or(true)
+}
+
 /// The [`status`] of a run with the record that it is of.
 ///
 /// Errors: [`RunError::NotARun`] where there is neither recipe nor record; a record that cannot be read.

@@ -31,13 +31,10 @@ pub const SHIPPED: &[Shipped] = &[
 pub(super) fn of_another(resolved: &Resolved) -> Option<(PathBuf, u32)> {
     resolved.carried_paths().find_map(|named| {
         let (dir, rest) = literal_directory(Path::new(named));
-        let from = dir.ancestors().position(|above| above.ends_with(DATASETS))?;
-        let mut way: Vec<PathBuf> = dir.ancestors().take(from + 1).map(Path::to_owned).collect();
-        way.reverse();
-        way.push(dir.join(rest));
-        way.into_iter()
-            .find_map(|path| Some((regular::another_maker(&path)?, path)))
-            .map(|(user, path)| (path, user))
+        let whole = dir.join(rest);
+        let datasets = whole.ancestors().position(|above| above.ends_with(DATASETS))?;
+        let (path, user) = regular::last_of_another(whole.ancestors().take(datasets + 1))?;
+        Some((path.to_owned(), user))
     })
 }
 

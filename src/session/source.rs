@@ -90,10 +90,8 @@ impl Source {
     fn look_up(named: &Path, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Self> {
         let passed_over = of_damage(audience);
         let is_path = weights::checkpoint_name(named).is_none();
-        if is_path {
-            find::check_meant(runs_dir, named, named)?;
-        }
         if is_path && named.join("config.json").is_file() {
+            find::check_meant(runs_dir, named, named)?;
             if !checkpoint::is_checkpoint(named) {
                 return Ok(Self::Weights(named.to_owned()));
             }
@@ -103,6 +101,7 @@ impl Source {
         }
         // a file that comes with its dimensions, or a directory with such a file; a run has none
         if is_path && !crate::run::dir::is_run(named) && matches!(weights::stated(named), Ok(Some(_))) {
+            find::check_meant(runs_dir, named, named)?;
             return Ok(Self::Weights(named.to_owned()));
         }
         let run = match find::one(runs_dir, named) {

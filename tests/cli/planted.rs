@@ -84,6 +84,13 @@ fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_
         lab.run(["sample", &format!("./{word}"), "--tokens", "1"]).expect(0);
         fs::remove_dir_all(name).expect("removed");
     }
+    // what is neither weights nor a run is in the way of no name
+    lab.write("tiny", "nothing of the kind");
+    assert!(given(&lab.path("tiny")));
+    for args in [&["eval", "tiny", "--data", "data/val.bin"][..], &["compare", "tiny"]] {
+        lab.run(args).expect(0);
+    }
+    fs::remove_file(lab.path("tiny")).expect("removed");
     // a directory of runs, one of them under the id of the run that is meant
     fs::create_dir(lab.path("tiny")).expect("a directory");
     copy(&other, &lab.path("tiny").join(&id));

@@ -201,7 +201,7 @@ pub fn fetch(
 /// Tells of a directory of another user into which files are fetched although nobody has named it.
 fn warn_of_place(out: &Path, tell: &dyn Fn(&str)) {
     let way = out.ancestors().filter(|above| !above.as_os_str().is_empty());
-    if let Some((path, user)) = way.filter_map(|above| Some((above, regular::another_maker(above)?))).last() {
+    if let Some((path, user)) = regular::last_of_another(way) {
         tell(&format!(
             "warning: `{}` is not yours but user {user}'s, who can change what is fetched there: --out names a \
              directory of your own",

@@ -65,12 +65,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     all(comparison, &Common::of(comparison))
 }
 
-/// The notes on each run, in the order of the runs, one phrase each.
-pub(super) fn each(comparison: &Comparison) -> Vec<Vec<String>> {
-    each::each(comparison, &Common::of(comparison))
-}
-
-/// The [`notes`] and those on [`each`] run.
+/// The [`notes`], and those on each run in the order of the runs, one phrase each.
 pub(super) fn both(comparison: &Comparison) -> (Vec<String>, Vec<Vec<String>>) {
     let common = Common::of(comparison);
     (all(comparison, &common), each::each(comparison, &common))

@@ -90,7 +90,7 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
 
 /// The tables of a comparison, each with what stands over it.
 pub(super) fn results(comparison: &Comparison, measures: &[Measure]) -> Vec<(Option<&'static str>, Table)> {
-    let mut tables = vec![(None, comparison.table(measures, true))];
+    let mut tables = vec![(None, comparison.table(measures))];
     if comparison.has_replicas() {
         let title = "Replicas, mean ± standard deviation over seeds";
         tables.push((Some(title), comparison.replicas(measures)));

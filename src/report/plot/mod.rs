@@ -150,9 +150,9 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
         marks.clear();
     }
     let speed = quantity.metric(&[]).filter(is_speed);
-    let is_apart = speed.is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), &metric)));
-    let is_untimed = seconds(options.axis)
-        .is_some_and(|metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), metric)));
+    let differ = |metric: &Metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), metric));
+    let is_apart = speed.as_ref().is_some_and(differ);
+    let is_untimed = seconds(options.axis).is_some_and(differ);
     if is_apart || is_untimed {
         lines.clear();
     }
