@@ -79,8 +79,9 @@ pub fn last_of_another<'a>(way: impl Iterator<Item = &'a Path>) -> Option<(&'a P
     way.filter_map(|path| Some((path, another_maker(path)?))).last()
 }
 
+/// The user to whom a name belongs; of a link that is its maker, also where a slash behind it would lead through.
 fn owner(path: &Path) -> Option<u32> {
-    path.symlink_metadata().ok().map(|found| found.uid())
+    path.components().as_path().symlink_metadata().ok().map(|found| found.uid())
 }
 
 /// Whether a user is neither this process's nor root.

@@ -207,22 +207,22 @@ impl Comparison {
         self.footings.iter().filter(|(_, footing)| footing.is_mixed())
     }
 
-    /// Whether those runs of a group that have a value of a metric were measured on different data.
-    pub(super) fn is_mixed(&self, group: &Group, metric: &Metric) -> bool {
-        !self.is_uniform(metric) && group.is_mixed(&self.runs, metric)
-    }
-
-    /// As [`Group::spread`].
-    pub(super) fn spread(&self, group: &Group, metric: &Metric) -> Option<Spread> {
-        match self.is_uniform(metric) {
-            true => group.spread_of_all(&self.runs, metric),
-            false => group.spread(&self.runs, metric),
+    /// In what those runs of a group that have a value of a metric were measured differently, as phrases; `None` where
+    /// they may have a mean. What tells runs of the whole comparison apart does so within a group, too.
+    pub(super) fn differing(&self, group: &Group, metric: &Metric) -> Option<Vec<&'static str>> {
+        match self.footings.iter().find(|(known, _)| known == metric) {
+            Some((_, footing)) if footing.is_uniform() => None,
+            Some((_, footing)) if footing.divides(group, &self.runs, metric) => {
+                Some(footing.differing.clone())
+            }
+            _ => group.differing(&self.runs, metric),
         }
     }
 
-    fn is_uniform(&self, metric: &Metric) -> bool {
-        let mut known = self.footings.iter();
-        known.any(|(known, footing)| known == metric && footing.is_uniform())
+    /// Mean and spread of a metric over those runs of a group that have it, where they were not measured differently.
+    pub(super) fn spread(&self, group: &Group, metric: &Metric) -> Option<Spread> {
+        let spread = group.spread_of_all(&self.runs, metric)?;
+        self.differing(group, metric).is_none().then_some(spread)
     }
 
     /// The measures that people see, whatever the comparison is written as.

@@ -49,9 +49,25 @@ impl Footing {
     /// they are of several sets.
     #[must_use]
     pub fn of_group(&self, group: &Group, runs: &[Run], metric: &Metric) -> Option<usize> {
-        let mut sets = group.measured(runs, metric).filter_map(|run| self.sets[run]);
+        let mut sets = self.sets_of(group, runs, metric);
         let first = sets.next()?;
         sets.all(|set| set == first).then_some(first)
+    }
+
+    /// Whether the runs of a group that count towards a mean of a metric are of several sets.
+    #[must_use]
+    pub fn divides(&self, group: &Group, runs: &[Run], metric: &Metric) -> bool {
+        let mut sets = self.sets_of(group, runs, metric);
+        sets.next().is_some_and(|first| sets.any(|set| set != first))
+    }
+
+    fn sets_of<'a>(
+        &'a self,
+        group: &'a Group,
+        runs: &'a [Run],
+        metric: &'a Metric,
+    ) -> impl Iterator<Item = usize> + 'a {
+        group.measured(runs, metric).filter_map(|run| self.sets[run])
     }
 
     /// How many sets there are.

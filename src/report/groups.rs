@@ -46,18 +46,19 @@ impl Group {
         self.counted().filter(|&i| runs[i].counts(metric) && runs[i].is_measured(metric))
     }
 
-    /// Whether those of its runs that have a value of a metric were measured on different data.
+    /// In what those of its runs that have a value of a metric were measured differently, as phrases; `None` where they
+    /// may have a mean.
     #[must_use]
-    pub fn is_mixed(&self, runs: &[Run], metric: &Metric) -> bool {
-        let measured = self.values(runs, metric);
-        measured.len() > 1 && !Basis::alike(&Basis::of_each(measured.iter().map(|(run, _)| *run), metric))
+    pub fn differing(&self, runs: &[Run], metric: &Metric) -> Option<Vec<&'static str>> {
+        let bases = Basis::of_each(self.values(runs, metric).into_iter().map(|(run, _)| run), metric);
+        (!Basis::alike(&bases)).then(|| Basis::differing(&bases.iter().collect::<Vec<_>>()))
     }
 
     /// Mean and spread of a metric over the complete runs that have it, one for each seed. The way to a target is known
     /// of every run that has reached it, complete or not. `None` where they were measured on different data.
     #[must_use]
     pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
-        self.spread_of_all(runs, metric).filter(|_| !self.is_mixed(runs, metric))
+        self.spread_of_all(runs, metric).filter(|_| self.differing(runs, metric).is_none())
     }
 
     /// As [`spread`](Self::spread), of runs of which it is known that they were measured on the same data.

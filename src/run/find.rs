@@ -146,6 +146,8 @@ pub fn check_meant(runs_dir: &Path, named: &Path, path: &Path) -> Result<(), Run
     let Some(user) = regular::another_maker(path).filter(|_| named.components().count() == 1) else {
         return Ok(());
     };
+    // a slash behind a name is no part of it
+    let named = named.components().as_path();
     let mut meant = beginning(runs_dir, named)?;
     if let Some((run, _)) = weights::parts(named) {
         meant.extend(beginning(runs_dir, run)?);

@@ -26,15 +26,19 @@ pub const SHIPPED: &[Shipped] = &[
     Shipped { name: "tinyshakespeare.txt", heading: "Tiny Shakespeare", fetch: "tinyshakespeare" },
 ];
 
-/// Data of recipes that the program carries which another user has put where nobody has said that they lie: the first
-/// directory or file on the way to them that is neither this process's user's nor root's, and whose it is.
+/// Data of recipes that the program carries which another user has put where nobody has said that they lie: the
+/// directory, or else the first file, on the way to them that is neither this process's user's nor root's, and whose it
+/// is.
 pub(super) fn of_another(resolved: &Resolved) -> Option<(PathBuf, u32)> {
+    let on_way = |path: &Path| {
+        let datasets = path.ancestors().position(|above| above.ends_with(DATASETS))?;
+        let (path, user) = regular::last_of_another(path.ancestors().take(datasets + 1))?;
+        Some((path.to_owned(), user))
+    };
     resolved.carried_paths().find_map(|named| {
         let (dir, rest) = literal_directory(Path::new(named));
-        let whole = dir.join(rest);
-        let datasets = whole.ancestors().position(|above| above.ends_with(DATASETS))?;
-        let (path, user) = regular::last_of_another(whole.ancestors().take(datasets + 1))?;
-        Some((path.to_owned(), user))
+        let matched = || regular::matching(named).ok()?.paths.iter().find_map(|path| on_way(path));
+        on_way(&dir.join(rest)).or_else(matched)
     })
 }
 

@@ -6,6 +6,7 @@ use super::engines;
 use super::inputs::of_init_from;
 use super::machine::{self, Choice};
 pub use super::source::Source;
+use super::source::may_be_gpt2;
 use crate::cuda::CudaMissing;
 use crate::data::Tokenizer;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
@@ -122,7 +123,7 @@ pub(super) fn other_tokens(weights: &Path, vocab_size: usize, ours: &Tokenizer) 
     let theirs = match Tokenizer::stated_by_model(weights) {
         Ok(Some(theirs)) => theirs,
         // as `runner sample` takes them
-        Ok(None) if vocab_size == Tokenizer::gpt2().vocab_size() => Tokenizer::gpt2().clone(),
+        Ok(None) if may_be_gpt2(vocab_size) => Tokenizer::gpt2().clone(),
         Ok(None) => return None,
         Err(problem) => {
             return Some(format!("the tokens of the weights may not be those of the data: {problem}"));

@@ -148,9 +148,8 @@ impl Source {
     /// # Errors
     /// [`UsageError`] for a list of characters that is damaged.
     pub fn known_tokenizer(&self, vocab_size: usize) -> Result<Option<Tokenizer>, UsageError> {
-        let may_be_gpt2 = (VOCAB_SIZE..=VOCAB_SIZE.next_multiple_of(WIDEST_PADDING)).contains(&vocab_size);
         let stated = Tokenizer::stated_by_model(self.weights()).map_err(UsageError)?;
-        let is_gpt2 = self.run().is_some() || may_be_gpt2;
+        let is_gpt2 = self.run().is_some() || may_be_gpt2(vocab_size);
         Ok(stated.or_else(|| is_gpt2.then(|| Tokenizer::gpt2().clone())))
     }
 
@@ -158,9 +157,9 @@ impl Source {
     #[must_use]
     pub fn of_unknown_tokens(&self, vocab_size: usize) -> String {
         format!(
-            "nothing says what the tokens of `{}` stand for, and it has {} where GPT-2's vocabulary has {}: they are \
-             taken for GPT-2's first ones, which its tokenizer.json, or the meta.pkl of nanoGPT's data, beside the \
-             weights would correct",
+            "nothing says what the tokens of `{}` stand for, and it has {} where GPT-2's vocabulary has {}: texts are \
+             read and written as if they were GPT-2's; its tokenizer.json, or the meta.pkl of nanoGPT's data, beside \
+             the weights would say it",
             self.weights().display(),
             thousands(vocab_size as u64),
             thousands(VOCAB_SIZE as u64)
@@ -179,6 +178,12 @@ impl Source {
             (_, error) => error.into(),
         })
     }
+}
+
+/// Whether the tokens of a model with so many ids, of which nothing says what they are, may be GPT-2's with the padding
+/// of its vocabulary.
+pub(super) fn may_be_gpt2(vocab_size: usize) -> bool {
+    (VOCAB_SIZE..=VOCAB_SIZE.next_multiple_of(WIDEST_PADDING)).contains(&vocab_size)
 }
 
 /// A checkpoint's path with its run's above it, which a path from within the run does not show.

@@ -110,7 +110,9 @@ impl Server {
         let stream = Arc::new(stream);
         let Some(place) = self.places.take(&stream) else {
             // not worth waiting for: what does not fit into the system's buffer is lost
-            let _ = stream.set_nonblocking(true).and_then(|()| (&*stream).write_all(BUSY));
+            let _ = stream
+                .set_nonblocking(true)
+                .and_then(|()| (&*stream).write_all(refused(Refusal::Busy).as_bytes()));
             return;
         };
         let server = self.clone();
@@ -142,10 +144,7 @@ impl Server {
             Answer::Html(text) => ("text/html; charset=utf-8", text),
             Answer::Json(text) => ("application/json", text),
             Answer::NotFound => return refuse(stream, Refusal::NotFound),
-            Answer::Busy => {
-                write(stream, BUSY)?;
-                return close(stream);
-            }
+            Answer::Busy => return refuse(stream, Refusal::Busy),
             Answer::Events(events) => {
                 place.is_a_stream();
                 return stream_events(stream, &nonce, events, is_head);
@@ -162,13 +161,19 @@ impl Server {
 
 /// Answers with a status and nothing else.
 fn refuse(stream: &TcpStream, refusal: Refusal) -> io::Result<()> {
-    let kind = if refusal == Refusal::Method { "text/plain\r\nAllow: GET, HEAD" } else { "text/plain" };
-    write(stream, head(refusal.status(), kind, Some(0), &random_word()).as_bytes())?;
+    write(stream, refused(refusal).as_bytes())?;
     close(stream)
 }
 
-const BUSY: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 5\r\nConnection: close\r\n\r\n";
+/// An answer that is a status and nothing else.
+fn refused(refusal: Refusal) -> String {
+    let kind = match refusal {
+        Refusal::Method => "text/plain\r\nAllow: GET, HEAD",
+        Refusal::Busy => "text/plain\r\nRetry-After: 5",
+        _ => "text/plain",
+    };
+    head(refusal.status(), kind, Some(0), &random_word())
+}
 
 /// The status and the headers of every answer. The page may load nothing, from nowhere, but what this server sends it;
 /// no other page may read or frame it, and it tells no other where it is.

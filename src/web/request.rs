@@ -38,6 +38,7 @@ pub(super) enum Refusal {
     NotFound,
     Method,
     TooLong,
+    Busy,
 }
 
 impl Refusal {
@@ -48,6 +49,7 @@ impl Refusal {
             Self::NotFound => "404 Not Found",
             Self::Method => "405 Method Not Allowed",
             Self::TooLong => "431 Request Header Fields Too Large",
+            Self::Busy => "503 Service Unavailable",
         }
     }
 }

@@ -84,6 +84,13 @@ fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_
         lab.run(["sample", &format!("./{word}"), "--tokens", "1"]).expect(0);
         fs::remove_dir_all(name).expect("removed");
     }
+    // nor a link to some, though a slash behind its name leads through it
+    symlink(weights.path(), lab.path(&id)).expect("a link");
+    assert!(given(&lab.path(&id)));
+    for word in [id.clone(), format!("{id}/")] {
+        lab.run(["sample", &word]).expect(2).says(&["is user 12345's", &format!("runs/{id}")]);
+    }
+    fs::remove_file(lab.path(&id)).expect("removed");
     // what is neither weights nor a run is in the way of no name
     lab.write("tiny", "nothing of the kind");
     assert!(given(&lab.path("tiny")));
@@ -180,4 +187,17 @@ fn data_of_another_user_where_a_carried_recipe_looks_for_them_are_told_of() {
     assert!(given(&lab.path("datasets/tinyshakespeare.txt")));
     let told = call(&["seed=4"]);
     assert!(told.contains(&format!("warning: datasets/tinyshakespeare.txt {}", said(BOB))), "{told}");
+    // what a pattern matches
+    let shards = lab.path("datasets/fineweb-edu");
+    fs::create_dir(&shards).expect("a directory");
+    for (shard, own) in [("x_train_0.bin", "train"), ("x_train_1.bin", "train"), ("x_val_0.bin", "val")] {
+        fs::copy(lab.path(format!("data/{own}.bin")), shards.join(shard)).expect("copied");
+    }
+    assert!(given(&shards.join("x_train_1.bin")));
+    let small = ["n_layer=1", "n_head=1", "n_embd=8", "block_size=32"].map(|set| format!("model.{set}"));
+    let sets = ["schedule.max_steps=1", "schedule.warmup_steps=0", "batch.total_tokens=64", "eval.batches=1"];
+    let sets = small.iter().map(String::as_str).chain(sets).chain(["batch.micro_batch=1"]);
+    let told = lab.run(["builtin:gpt3-small", "--runs-dir", "own"].into_iter().chain(sets));
+    let warning = format!("warning: datasets/fineweb-edu/x_train_1.bin {}", said(BOB));
+    told.expect(0).says(&[&warning]);
 }

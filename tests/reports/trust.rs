@@ -111,6 +111,13 @@ fn runs_that_were_evaluated_on_other_data_are_not_ranked_against_each_other() {
     };
     let expected = [pair("a.bin", "1e-3", "2e-3"), pair("b.bin", "3e-3", "4e-3")];
     assert_eq!(pairs, expected.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect::<Vec<_>>());
+    // on the way to a target, other data are told of once, for tokens and seconds together
+    let told =
+        json(&lab, &["--target", "val_loss=9", "--metrics", "tokens_to_val_loss=9,seconds_to_val_loss=9"]);
+    let notes: Vec<&str> =
+        told["notes"].as_array().expect("notes").iter().filter_map(Value::as_str).collect();
+    let of_data = notes.iter().filter(|note| note.contains("measured on different data"));
+    assert_eq!(of_data.count(), 1, "{notes:?}");
     // set by set, the best of each first
     let sets: Vec<&Value> = found["runs"].as_array().expect("runs").iter().map(|run| &run["set"]).collect();
     assert_eq!(sets, [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);

@@ -46,14 +46,22 @@ fn check(args: &SampleArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// The model of a source, with what its tokens stand for and the prompts.
-fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Tokenizer, Vec<Prompt>)> {
+/// What texts are continued with.
+struct Opened {
+    model: Model,
+    /// What its tokens stand for.
+    tokenizer: Tokenizer,
+    /// What to know where nothing says that.
+    unknown_tokens: Option<String>,
+    prompts: Vec<Prompt>,
+}
+
+fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<Opened> {
     let options = super::options(&args.compute)?;
     let vocab_size = source.dims()?.vocab_size;
-    let tokenizer = source.known_tokenizer(vocab_size)?.unwrap_or_else(|| {
-        say(&format!("warning: {}", source.of_unknown_tokens(vocab_size)));
-        Tokenizer::gpt2().clone()
-    });
+    let known = source.known_tokenizer(vocab_size)?;
+    let unknown_tokens = known.is_none().then(|| source.of_unknown_tokens(vocab_size));
+    let tokenizer = known.unwrap_or_else(|| Tokenizer::gpt2().clone());
     let mut prompts = Vec::new();
     for text in &args.prompt {
         prompts.push((tokenizer.prompt(text, vocab_size)?, !text.is_empty()));
@@ -66,7 +74,8 @@ fn opened(args: &SampleArgs, source: Source) -> anyhow::Result<(Model, Tokenizer
     // memory for no more context than will be seen
     let block_size = longest.saturating_add(args.tokens);
     let options = Options { block_size, mode: Mode::Generate, micro_batch: count.min(AT_ONCE), ..options };
-    Ok((model::open_source(source, &options, &Voice::default())?, tokenizer, prompts))
+    let model = model::open_source(source, &options, &Voice::default())?;
+    Ok(Opened { model, tokenizer, unknown_tokens, prompts })
 }
 
 /// Prints each prompt and its continuations, token by token; texts that are continued at the same time one after the
@@ -75,7 +84,10 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     check(args)?;
     let voice = Voice::default();
     let opened = Source::with(&args.model, &args.runs.runs_dir, &voice, |source| opened(args, source))?;
-    let (Model { mut engine, dims, .. }, tokenizer, prompts) = opened;
+    let Opened { model: Model { mut engine, dims, .. }, tokenizer, unknown_tokens, prompts } = opened;
+    if let Some(unknown) = unknown_tokens {
+        say(&format!("warning: {unknown}"));
+    }
     let count = prompts.len() * args.num_samples as usize;
     let Sampled { beginnings, mut texts } = Sampled::new(args, &tokenizer, &prompts);
     let sampling =

@@ -164,10 +164,17 @@ impl Site for Page {
             "/" => Answer::Html(shared.live().page(nonce)),
             "/events" => Answer::Events(Box::new(Stream::new(shared.clone()))),
             "/compare" => {
-                let Some(_waiting) = Waiting::begin(shared) else { return Answer::Busy };
+                let chosen = || {
+                    let chosen: Vec<_> = shared.live().paths(&keys(request));
+                    chosen.into_iter().map(|(_, path)| path).collect::<Vec<_>>()
+                };
+                if chosen().is_empty() {
+                    return Answer::NotFound;
+                }
+                let Some(_waiting) = Waiting::begin(&shared.waiting) else { return Answer::Busy };
                 let _one = shared.comparing.lock().unwrap_or_else(PoisonError::into_inner);
-                let chosen = shared.live().paths(&keys(request));
-                let paths: Vec<_> = chosen.into_iter().map(|(_, path)| path).collect();
+                // some may have gone meanwhile
+                let paths = chosen();
                 if paths.is_empty() {
                     return Answer::NotFound;
                 }
@@ -196,19 +203,19 @@ impl Site for Page {
 }
 
 /// A reader who waits for a comparison, or has it made.
-struct Waiting<'a>(&'a Shared);
+struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
     /// One more; `None` where there are enough.
-    fn begin(shared: &'a Shared) -> Option<Self> {
-        let waiting = Self(shared);
-        (shared.waiting.fetch_add(1, Ordering::SeqCst) < MOST_WAITING).then_some(waiting)
+    fn begin(all: &'a AtomicUsize) -> Option<Self> {
+        let waiting = Self(all);
+        (all.fetch_add(1, Ordering::SeqCst) < MOST_WAITING).then_some(waiting)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -257,5 +264,22 @@ impl Events for Stream {
             let waited = self.shared.changed.wait_timeout(live, left);
             live = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_wait_and_no_more_until_one_is_done() {
+        let all = AtomicUsize::new(0);
+        let mut waiting: Vec<Waiting> = (0..MOST_WAITING).filter_map(|_| Waiting::begin(&all)).collect();
+        assert_eq!(waiting.len(), MOST_WAITING);
+        assert!((0..3).all(|_| Waiting::begin(&all).is_none()));
+        drop(waiting.pop());
+        assert!(Waiting::begin(&all).is_some());
+        drop(waiting);
+        assert_eq!(all.load(Ordering::SeqCst), 0);
     }
 }

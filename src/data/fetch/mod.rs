@@ -228,8 +228,8 @@ fn take(all: Vec<Wanted>, most: Option<usize>, is_uniform: bool) -> Vec<Wanted> 
 }
 
 /// Tells of files that were there and that another user can still change.
-fn warn_of_others(folder: &Folder, wanted: &[Wanted], tell: &dyn Fn(&str)) {
-    let owned = wanted.iter().map(|wanted| folder.out().join(&wanted.name));
+fn warn_of_others(folder: &Folder, there: &[&Wanted], tell: &dyn Fn(&str)) {
+    let owned = there.iter().map(|wanted| folder.out().join(&wanted.name));
     let owned: Vec<_> = owned.filter_map(|path| Some((regular::another_maker(&path)?, path))).collect();
     if let Some((user, first)) = owned.first() {
         let others = match owned.len() {
@@ -252,14 +252,17 @@ fn all(
     progress: &dyn Progress,
     tell: &dyn Fn(&str),
 ) -> Result<Fetched, FetchError> {
-    let (mut missing, mut bytes) = (Vec::new(), 0);
+    let (mut missing, mut there, mut bytes) = (Vec::new(), Vec::new(), 0);
     for wanted in wanted {
         match folder.present(wanted)? {
-            Some(size) => bytes += size,
+            Some(size) => {
+                bytes += size;
+                there.push(wanted);
+            }
             None => missing.push(wanted),
         }
     }
-    warn_of_others(folder, wanted, tell);
+    warn_of_others(folder, &there, tell);
     if !missing.is_empty() {
         let count = crate::wording::grouped(missing.len() as u64, "file");
         tell(&format!("{count} to fetch into {}", folder.out().display()));
@@ -305,7 +308,7 @@ fn all(
         None => Ok(Fetched {
             out: folder.out().to_owned(),
             files: wanted.iter().map(|wanted| folder.out().join(&wanted.name)).collect(),
-            present: wanted.len() - missing.len(),
+            present: there.len(),
             unverified: wanted.iter().filter(|wanted| wanted.digest.is_none()).count(),
             unmeasured: wanted
                 .iter()

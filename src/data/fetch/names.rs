@@ -7,8 +7,8 @@ use crate::data::unfinished::PREPARE;
 use std::path::{Component, Path, PathBuf};
 
 /// Directories that mean something to this program, or to those that keep versions: these run commands that files in
-/// them name.
-const MEANT: [&str; 7] = [PARTS, PREPARE, ".git", ".hg", ".svn", ".bzr", ".jj"];
+/// them name. `git~1` is how file systems of Windows spell the first of them, too.
+const RESERVED: [&str; 10] = [PARTS, PREPARE, ".git", "git~1", ".hg", ".svn", ".bzr", ".jj", ".sl", "_darcs"];
 
 /// Checks all names.
 ///
@@ -33,10 +33,11 @@ fn leads_elsewhere(name: &Path) -> bool {
     !is_plain || name.components().any(|part| !matches!(part, Component::Normal(_)))
 }
 
-/// Whether a part of a name, in any case, is one of [`MEANT`].
+/// Whether a part of a name is one of [`RESERVED`], in any case and with dots or spaces behind it, which systems of
+/// Windows leave out.
 fn means_something(name: &Path) -> bool {
     let mut parts = name.components().map(|part| part.as_os_str().to_string_lossy().to_lowercase());
-    parts.any(|part| MEANT.contains(&&*part))
+    parts.any(|part| RESERVED.contains(&part.trim_end_matches(['.', ' '])))
 }
 
 /// Whether a name makes a repository of Git without a work tree, whose `config` names commands: one needs a `HEAD`.
@@ -48,4 +49,17 @@ fn is_bare_repository(name: &Path) -> bool {
 fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
     let above = name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
     above.map(|above| out.join(above)).any(|above| above.is_symlink())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_looks_like_a_reserved_name_is_none() {
+        for name in [".gitattributes", "config", "a/.github/x.md", "git/objects", "headers", "HEAD.bin"] {
+            let name = Path::new(name);
+            assert!(!means_something(name) && !is_bare_repository(name), "{}", name.display());
+        }
+    }
 }

@@ -214,8 +214,13 @@ async function refresh() {
   fresh = true;
   try {
     const response = await fetch(`${path}?runs=${shown.join(",")}`);
-    // it makes comparisons for others, and is asked again
-    if (response.status === 503) fresh = false;
+    if (mine !== turn) return;
+    if (response.status === 503) {
+      // it makes comparisons for others, and is asked again
+      fresh = false;
+      if (panel.dataset.tab !== chosen) put([element("p", "shared", "the server is busy with other readers")], "");
+      return again();
+    }
     if (!response.ok) throw new Error(`the server says ${response.status}`);
     const text = await response.text();
     if (mine !== turn) return;
@@ -223,7 +228,8 @@ async function refresh() {
     pause = Math.max(5000, 20 * (performance.now() - begun));
     if (chosen + text !== shownText) put(made(JSON.parse(text)), chosen + text);
   } catch (error) {
-    if (mine === turn) put([element("p", "shared", `this cannot be shown: ${error.message}`)], "");
+    if (mine !== turn) return;
+    put([element("p", "shared", `this cannot be shown: ${error.message}`)], "");
   }
   again();
 }

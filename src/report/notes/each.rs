@@ -33,7 +33,7 @@ pub(super) fn each(comparison: &Comparison, common: &Common) -> Vec<Vec<String>>
         }
     }
     // of the one that is judged by, the column `set` says it
-    for (footing, metrics) in measured::mixed(comparison, &[comparison.judge()]) {
+    for (footing, metrics) in measured::mixed(comparison, &comparison.judged[..1]) {
         for set in 0..footing.count() {
             let of = comparison.runs.iter().zip(&footing.sets).filter(|(_, of)| **of == Some(set));
             let is = if metrics.len() == 1 { "it is" } else { "they are" };

@@ -35,20 +35,24 @@ pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate wa
 pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the last evaluation in eval.csv";
 
 /// Between which sets of runs shown metrics, one of each column, were measured on different data. Those of the columns
-/// of `others` are told of elsewhere.
+/// of `others` are told of elsewhere. The seconds of a way to a target are told of beside its steps where they make
+/// other sets.
 pub(super) fn mixed<'a>(
     comparison: &'a Comparison,
-    others: &[&'a Metric],
+    others: &'a [(Metric, Footing)],
 ) -> Vec<(&'a Footing, Vec<&'a Metric>)> {
-    let mut told = others.to_vec();
-    let mut mixed: Vec<_> = comparison.mixed().map(|(metric, footing)| (footing, metric)).collect();
-    mixed.retain(|(_, metric)| {
-        let tells =
-            |told: &&Metric| told.is_of_column(metric) && told.is_timed_way() == metric.is_timed_way();
-        let is_new = !told.iter().any(tells);
-        told.extend(is_new.then_some(*metric));
-        is_new
-    });
+    let mut told: Vec<&(Metric, Footing)> = others.iter().collect();
+    let mut mixed = Vec::new();
+    for new in comparison.mixed() {
+        let (metric, footing) = new;
+        let tells = |(known, of): &&(Metric, Footing)| {
+            known.is_of_column(metric) && (known.is_timed_way() == metric.is_timed_way() || of == footing)
+        };
+        if !told.iter().any(tells) {
+            told.push(new);
+            mixed.push((footing, metric));
+        }
+    }
     gathered(mixed)
 }
 
@@ -67,7 +71,6 @@ pub(super) fn differently(metrics: &[&Metric], differing: &[&'static str]) -> St
 /// Which runs may be compared by metrics beside the judged ones, where not all may.
 pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
-    let judged: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
     let note = |(footing, metrics): (&Footing, Vec<&Metric>)| {
         let of_set =
             |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
@@ -79,20 +82,15 @@ pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
             listed(sets.collect())
         )
     };
-    mixed(comparison, &judged).into_iter().map(note).collect()
+    mixed(comparison, &comparison.judged).into_iter().map(note).collect()
 }
 
 /// Which groups have no mean, because their replicas were measured on different data.
 pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
-    let runs = &comparison.runs;
     // the same of several groups is one note: what was measured, and how
     let of_group = |group: &Group| {
-        let how = |metric: &Metric| {
-            let bases = Basis::of_each(group.measured(runs, metric).map(|run| &runs[run]), metric);
-            Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
-        };
-        let mixed = comparison.shown.iter().filter(|metric| comparison.is_mixed(group, metric));
-        let by_how = gathered(mixed.map(|metric| (how(metric), metric)));
+        let how = |metric| comparison.differing(group, metric).map(|names| Basis::differently(&names));
+        let by_how = gathered(comparison.shown.iter().filter_map(|metric| Some((how(metric)?, metric))));
         let note = |(how, metrics): (String, Vec<&Metric>)| ((named(&metrics), how), group.label.clone());
         by_how.into_iter().map(note).collect::<Vec<_>>()
     };
@@ -269,12 +267,14 @@ pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Which runs imitated their precision, where others did not and figures of time or memory are shown.
+/// Which runs imitated their precision, where others did not and figures of time or memory are shown or decide how far
+/// runs are looked at.
 pub(super) fn emulated(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
     let emulated = || runs.iter().filter(|run| run.facts.emulated);
     let is_some = emulated().next().is_some() && emulated().count() < runs.len();
-    (is_some && comparison.shown.iter().any(is_speed)).then(|| {
+    let is_timed = runs.iter().any(|run| run.results.is_cut_by_time);
+    (is_some && (is_timed || comparison.shown.iter().any(is_speed))).then(|| {
         format!(
             "the precision of {} was emulated by rounding: its losses are of that format, its speed and memory are not",
             names(runs, emulated())

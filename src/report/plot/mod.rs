@@ -27,6 +27,7 @@ use curve::{Curve, average, read, read_val, smooth, usual_window};
 use palette::{Look, looks};
 pub use quantity::{Quantity, further, quantities};
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// What is plotted.
@@ -63,10 +64,10 @@ pub struct Series {
     pub window: Option<(usize, usize)>,
     /// Whether the runs were evaluated on different data, so that their evaluations have no mean.
     is_mixed: bool,
-    /// Whether the runs were trained on different machines, so that their speeds have no mean.
-    is_apart: bool,
-    /// Whether they were, and the axis is of time, so that nothing has a mean.
-    is_untimed: bool,
+    /// How the runs' speeds were measured differently, so that they have no mean.
+    apart: Option<String>,
+    /// How the runs' seconds were, where the axis is of time, so that nothing has a mean.
+    untimed: Option<String>,
 }
 
 /// A panel: its quantity and a series for every entry of the legend.
@@ -149,14 +150,19 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     if is_mixed {
         marks.clear();
     }
-    let speed = quantity.metric(&[]).filter(is_speed);
-    let differ = |metric: &Metric| !Basis::alike(&Basis::of_each(runs.iter().copied(), metric));
-    let is_apart = speed.as_ref().is_some_and(differ);
-    let is_untimed = seconds(options.axis).is_some_and(differ);
-    if is_apart || is_untimed {
+    let differently = |metric: &Metric| {
+        let bases = Basis::of_each(runs.iter().copied().filter(|run| run.is_measured(metric)), metric);
+        let differing = || Basis::differing(&bases.iter().collect::<Vec<_>>());
+        (!Basis::alike(&bases)).then(|| Basis::differently(&differing()))
+    };
+    let untimed = seconds(options.axis).and_then(differently);
+    let speed = quantity.metric(&[]).filter(|metric| is_speed(metric) && untimed.is_none());
+    let apart = speed.as_ref().and_then(differently);
+    if apart.is_some() || untimed.is_some() {
         lines.clear();
+        windows.clear();
     }
-    if is_untimed {
+    if untimed.is_some() {
         marks.clear();
     }
     let (drawn, evaluated) = (lines.len(), marks.len());
@@ -170,12 +176,12 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
             marks,
             window: None,
             is_mixed,
-            is_apart,
-            is_untimed,
+            apart,
+            untimed,
         };
     }
     let window = windows.iter().copied().min().zip(windows.iter().copied().max());
-    Series { line, band: several(band, drawn), marks, window, is_mixed, is_apart, is_untimed }
+    Series { line, band: several(band, drawn), marks, window, is_mixed, apart, untimed }
 }
 
 /// The metric of what lies along an axis of time.
@@ -200,7 +206,7 @@ impl Series {
         let evaluations = self.marks.x.partition_point(|x| *x <= end);
         let first = |values: &[f64]| values[..evaluations].to_vec();
         let marks = Curve { x: first(&self.marks.x), y: first(&self.marks.y) };
-        Self { line, band, marks, ..*self }
+        Self { line, band, marks, ..self.clone() }
     }
 }
 
@@ -290,13 +296,16 @@ fn note(panels: &[Panel], comparison: &Comparison, untold: &[String], axis: Axis
         if let Some(column) = panel.quantity.marks().filter(|_| is_mixed) {
             parts.push(format!("no mean of {column} where seeds were evaluated on different data"));
         }
-        if panel.series.iter().any(|series| series.is_apart && !series.is_untimed) {
-            let column = &panel.quantity.name;
-            parts.push(format!("no mean of {column} where seeds were trained on different machines"));
-        }
+        let column = &panel.quantity.name;
+        let apart: BTreeSet<&str> =
+            panel.series.iter().filter_map(|series| series.apart.as_deref()).collect();
+        parts.extend(
+            apart.into_iter().map(|how| format!("no mean of {column} where seeds were measured {how}")),
+        );
     }
-    if any(&|_, series| series.is_untimed) {
-        parts.push("no mean over time where seeds were trained on different machines".to_owned());
-    }
+    let all = panels.iter().flat_map(|panel| &panel.series);
+    let untimed: BTreeSet<&str> = all.filter_map(|series| series.untimed.as_deref()).collect();
+    let no_mean = |how| format!("no mean over time where the seconds of seeds were measured {how}");
+    parts.extend(untimed.into_iter().map(no_mean));
     parts.join("; ")
 }
