@@ -18,6 +18,7 @@ use crate::report::runs::common_end;
 use crate::report::target::Target;
 use crate::run::find;
 use crate::session::UsageError;
+use plot::Drawing;
 use std::path::PathBuf;
 
 /// Prints the comparison.
@@ -37,11 +38,13 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     let for_people = matches!(args.format, TableFormat::Table | TableFormat::Markdown);
     let targets = target::targets(&args.target, &paths)?;
     let further = further(args, &paths, &targets);
+    let drawing = Drawing::new(&args.plots, &paths, &targets, args.align.map(axis))?;
     let mut options = Options {
         cut: cut(args, &paths)?,
         judge: None,
         further,
         named: Vec::new(),
+        drawn: drawing.metrics(&paths),
         for_people,
         targets,
         order: match args.sort.as_deref() {
@@ -61,7 +64,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     if let RowOrder::By(name) = &options.order {
         check_key(name, &options, &comparison)?;
     }
-    let plots = plot::prepare(&args.plots, &comparison, args.align.map(axis))?;
+    let plots = drawing.of(&comparison)?;
     for remark in comparison.remarks() {
         say(&remark);
     }

@@ -51,6 +51,8 @@ lints! {
     SmallData = "small-data";
     /// Many tokens of the data are in no row, because files are short.
     UnreadTokens = "unread-tokens";
+    /// The contents of a file are among the data more than once.
+    RepeatedData = "repeated-data";
     /// Files of the data have holes, which are read as zeros.
     UnwrittenData = "unwritten-data";
     /// The data use a small part of the model's vocabulary.

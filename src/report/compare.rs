@@ -30,6 +30,8 @@ pub struct Options {
     pub further: Vec<Metric>,
     /// The measures that somebody named, which are then the only ones that are shown.
     pub named: Vec<Measure>,
+    /// The metrics of curves that are drawn beside the tables: notes are about them as well.
+    pub drawn: Vec<Metric>,
     /// Whether people read it, who are shown fewer measures than programs.
     pub for_people: bool,
     /// Targets. Unless there is a judge, the rows are sorted by the tokens to the first, and those to each are tested.
@@ -88,7 +90,7 @@ pub struct Comparison {
     pub asked: Vec<Metric>,
     /// The measures that are shown.
     pub measures: Vec<Measure>,
-    /// The metrics that decide something or are shown: what notes have to be about.
+    /// The metrics that decide something, are shown or are drawn: what notes have to be about.
     pub shown: Vec<Metric>,
     /// Which runs were measured on the same data by each of them.
     footings: Vec<(Metric, Footing)>,
@@ -104,7 +106,10 @@ impl Comparison {
     /// Errors: [`RunError::NotARun`] if a directory is no run.
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
         let Options { cut, further, targets, .. } = options;
-        let runs = read_all(paths, Wanted { cut: *cut, further, targets })?;
+        let others = |metric: &&Metric| metrics::find(&metric.name).is_none() && !further.contains(metric);
+        let gathered: Vec<Metric> =
+            further.iter().chain(options.drawn.iter().filter(others)).cloned().collect();
+        let runs = read_all(paths, Wanted { cut: *cut, further: &gathered, targets })?;
         let goals = goals(targets);
         let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
             true => "val_loss",
@@ -158,11 +163,12 @@ impl Comparison {
                 asked.push(metric.clone());
             }
         }
-        let (further, targets) = (further.clone(), targets.clone());
+        let targets = targets.clone();
         let measures = Measure::chosen(&named, &goals, &judged[0].0, options.for_people);
         let mut shown: Vec<Metric> = Vec::new();
         let deciding = judged.iter().map(|(metric, _)| metric);
-        for metric in deciding.chain(&asked).chain(measures.iter().filter_map(Measure::made_of)) {
+        let of_columns = measures.iter().filter_map(Measure::made_of);
+        for metric in deciding.chain(&asked).chain(of_columns).chain(&options.drawn) {
             if !shown.contains(metric) {
                 shown.push(metric.clone());
             }
@@ -179,7 +185,7 @@ impl Comparison {
             judged,
             targets,
             goals,
-            further,
+            further: gathered,
             asked,
             measures,
             shown,

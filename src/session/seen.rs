@@ -153,6 +153,10 @@ impl Data {
         let mut known = HashSet::new();
         let unwritten = all.iter().filter(|(_, info)| info.holes > 0 && known.insert(&info.name));
         let unwritten = unwritten.map(|(key, info)| (*key, relative(&info.name), info.holes)).collect();
+        let is_mixture = !self.train.sources().is_empty();
+        let train = Some(("data.train", &self.train)).filter(|_| !is_mixture);
+        let sets = train.into_iter().chain(self.validation().map(|(_, set)| ("data.val", set)));
+        let repeated = sets.flat_map(|(key, set)| repeated(set).map(move |name| (key, name))).collect();
         let (before, sets) = self.trained_before(&self.start.trained_on());
         let seen_before = (before == Some(TrainedBefore::ValidationData)).then_some(sets);
         let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);
@@ -162,12 +166,20 @@ impl Data {
             train: self.train.shards().len(),
             largest,
             unwritten,
+            repeated,
             shared: self.shared(),
             seen_before,
             skipped,
             cut,
         }
     }
+}
+
+/// The files of a set whose contents an earlier one has.
+fn repeated(set: &Dataset) -> impl Iterator<Item = String> {
+    let mut known = HashSet::new();
+    let again = move |info: &&ShardInfo| info.tokens > 0 && !known.insert(content_of(info));
+    set.shards().filter(again).map(|info| relative(&info.name))
 }
 
 /// The first 16 hexadecimal digits of a digest.

@@ -81,7 +81,7 @@ impl Start {
         let recipe = &resolved.recipe;
         let Some(from) = &recipe.model.init_from else { return Ok((Self::Random, None)) };
         let found = match from {
-            InitFrom::Weights(run) if dir::is_run(run) => {
+            InitFrom::Weights(run) if dir::is_run(run) && checkpoint_name(run).is_none() => {
                 let shown = run.display();
                 let help = format!(
                     "for its weights, name one of its checkpoints, such as {shown}/checkpoints/step-00000100; for its \

@@ -64,6 +64,8 @@ fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_
         return;
     }
     assert_eq!([&best, &latest].map(|name| measured(name)), [before[0].as_str(), &before[1]]);
+    let from = format!("model.init_from=runs/{best}");
+    lab.run(tiny("runs", &["name=next", &from]).into_iter().chain(["--dry-run".to_owned()])).expect(0);
     assert_eq!(measured(&format!("runs/{latest}")), measured(&format!("runs/{id}")));
     for args in [&["eval", "tiny", "--data", "data/val.bin"][..], &["compare", "tiny"], &["sample", "tiny"]] {
         lab.run(args.iter().chain(&["--runs-dir", "runs"])).expect(2).says(&["is user 12345's", &id]);

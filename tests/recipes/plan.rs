@@ -154,6 +154,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
     ("unread-tokens", "--set data.train=[\"brief.bin\",\"short.bin\"]"),
+    ("repeated-data", "--set data.train=[\"train.bin\",\"tr*.bin\"]"),
     ("unwritten-data", "--set data.val=[\"val.bin\",\"unwritten.bin\"]"),
     ("unused-vocab", "--set model.vocab_size=2000"),
     ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),

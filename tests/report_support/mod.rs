@@ -123,6 +123,12 @@ pub(crate) fn printed(lab: &Lab, args: &[&str]) -> String {
     lab.run([&["compare", "runs"], args].concat()).expect(0).stdout.clone()
 }
 
+/// The texts of a picture or a page as one line: a picture's are broken between words.
+pub(crate) fn prose(drawn: &str) -> String {
+    let texts = drawn.split('>').map(|part| part.split('<').next().unwrap_or(part).trim());
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
 /// RFC 4180, read by its grammar: quotes around fields, doubled inside, lines ended by CRLF. Panics at anything else.
 pub(crate) fn rfc4180(text: &str) -> Vec<Vec<String>> {
     let (mut records, mut record, mut field) = (Vec::new(), Vec::new(), String::new());

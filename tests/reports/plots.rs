@@ -5,7 +5,7 @@ use crate::report_support;
 use crate::support;
 
 use browser::browser;
-use report_support::{Fake, sweep};
+use report_support::{Fake, prose, sweep};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
@@ -55,23 +55,61 @@ fn a_picture_says_which_runs_its_means_leave_out() {
             Fake { status, tokens_per_s: speed, extra, ..Fake::new(&format!("fake-{i}"), seed, lr, 3.0) };
         fake.write(&lab.path("runs"));
     }
-    let losses = String::from_utf8(plot(&lab, "a.svg", &["--y", "loss"])).expect("UTF-8");
+    let drawn = |name: &str, args: &[&str]| prose(&String::from_utf8(plot(&lab, name, args)).expect("UTF-8"));
+    let losses = drawn("a.svg", &["--y", "loss"]);
     for label in ["1e-3 (n = 2 of 3)", "3e-3 (n = 2, none complete)"] {
         assert!(losses.contains(label), "{label}: {losses}");
     }
     assert!(!losses.contains("no mean"), "{losses}");
-    let speeds = String::from_utf8(plot(&lab, "b.svg", &["--y", "tokens_per_s"])).expect("UTF-8");
+    let speeds = drawn("b.svg", &["--y", "tokens_per_s"]);
     assert!(
         speeds.contains("no mean of tokens_per_s where seeds were measured on machines that differ"),
         "{speeds}"
     );
     assert!(speeds.contains("tokens_per_s was measured on machines that differ"), "{speeds}");
-    let over_time = String::from_utf8(plot(&lab, "c.svg", &["--y", "loss", "--x", "time"])).expect("UTF-8");
+    let over_time = drawn("c.svg", &["--y", "loss", "--x", "time"]);
     assert!(
         over_time.contains("no mean over time where the seconds of seeds were measured on machines"),
         "{over_time}"
     );
     assert!(over_time.contains("elapsed_s was measured on machines that differ"), "{over_time}");
+}
+
+/// A picture may be shown without the table, and a page has more curves than the table has columns.
+#[test]
+fn what_makes_drawn_curves_incomparable_stands_with_them() {
+    let lab = Lab::new();
+    for (seed, simd, lr) in [(1, "avx2", 1e-3), (2, "avx512", 2e-3)] {
+        let extra =
+            json!({"device": "cpu", "simd": simd, "emulated": seed == 1, "trains_on_validation": seed == 1});
+        let fake = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, lr, 3.0) };
+        let run = fake.write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        fs::write(run.join("recipe.toml"), format!("{recipe}\n[model]\ndropout = 0.{seed}\n"))
+            .expect("written");
+    }
+    let drawn = |name: &str, y: &[&str]| {
+        let bytes = plot(&lab, name, &[&["--metrics", "val_loss", "--y"], y].concat());
+        prose(&String::from_utf8(bytes).expect("UTF-8"))
+    };
+    let machines = "was measured on machines that differ";
+    let dropped = "loss is measured while activations are dropped";
+    let seen = "are among the training data";
+    let emulated = "was emulated by rounding";
+    for (y, said, not_said) in [
+        (&["tokens_per_s"][..], &[machines, emulated][..], &[dropped, seen][..]),
+        (&["loss", "--x", "time"], &[machines, emulated, dropped], &[]),
+        (&["val_loss"], &[seen], &[machines, dropped, emulated]),
+    ] {
+        let picture = drawn("a.svg", y);
+        assert!(said.iter().all(|said| picture.contains(said)), "{y:?}: {picture}");
+        assert!(!not_said.iter().any(|said| picture.contains(said)), "{y:?}: {picture}");
+    }
+    // a page offers all curves
+    let page = drawn("a.html", &["val_loss"]);
+    for said in ["on machines that differ", dropped, seen, emulated] {
+        assert!(page.contains(said), "{said}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::{Fake, compared as json, printed as text, rfc4180};
+use report_support::{Fake, compared as json, printed as text, prose, rfc4180};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -390,7 +390,7 @@ fn seeds_that_were_scored_on_other_examples_have_no_mean() {
     assert!(metrics["poems_acc"].is_null() && metrics["val_loss"]["n"] == 2, "{found:#}");
     assert_eq!(metrics["val_loss"]["sd"], 0);
     lab.run(["compare", "runs", "--plot", "a.svg", "--y", "poems_acc"]).expect(0);
-    let drawn = fs::read_to_string(lab.path("a.svg")).expect("drawn");
+    let drawn = prose(&fs::read_to_string(lab.path("a.svg")).expect("drawn"));
     assert!(drawn.contains("no mean of poems_acc where seeds were evaluated on different data"), "{drawn}");
 }
 

@@ -5,12 +5,14 @@ use super::super::{axis, plotted};
 use crate::cli::{LogAxis, PlotArgs, ThemeName};
 use crate::report::axis::Axis;
 use crate::report::compare::Comparison;
+use crate::report::metrics::Metric;
 use crate::report::page::page;
 use crate::report::plot::layout::draw;
 use crate::report::plot::palette::Theme;
 use crate::report::plot::png::png;
 use crate::report::plot::svg::svg;
-use crate::report::plot::{Options, Quantity, figure};
+use crate::report::plot::{self, Options, Quantity, drawn, figure};
+use crate::report::target::Target;
 use crate::run::files::write_atomic;
 use crate::session::UsageError;
 use std::path::{Path, PathBuf};
@@ -23,36 +25,61 @@ enum Kind {
     Html,
 }
 
+/// What is to be drawn.
+pub(super) struct Drawing {
+    files: Vec<(PathBuf, Kind)>,
+    options: Options,
+    theme: Option<Theme>,
+}
+
 /// Files that are to be written.
 pub(super) struct Plots(Vec<(PathBuf, Vec<u8>)>);
 
-/// Checks what is asked for and draws it.
-pub(super) fn prepare(
-    args: &PlotArgs,
-    comparison: &Comparison,
-    aligned: Option<Axis>,
-) -> anyhow::Result<Plots> {
-    // a mistyped name must not cost the work before it
-    let kinds: Vec<Kind> = args.plot.iter().map(|path| kind(path)).collect::<Result<_, _>>()?;
-    let options = options(args, comparison, aligned)?;
-    let theme = args.theme.map(|name| match name {
-        ThemeName::Light => Theme::Light,
-        ThemeName::Dark => Theme::Dark,
-    });
-    let scene = match kinds.iter().any(|kind| *kind != Kind::Html) {
-        true => Some(draw(&figure(comparison, &options), &options)),
-        false => None,
-    };
-    let mut files = Vec::new();
-    for (path, kind) in args.plot.iter().zip(kinds) {
-        let bytes = match (kind, &scene) {
-            (Kind::Svg, Some(scene)) => svg(scene, theme).into_bytes(),
-            (Kind::Png, Some(scene)) => png(scene, theme.unwrap_or(Theme::Light)).map_err(UsageError)?,
-            _ => page(comparison, &options, theme).into_bytes(),
-        };
-        files.push((path.clone(), bytes));
+impl Drawing {
+    /// Checks what is asked for of runs: a mistyped name must not cost the work before it.
+    pub(super) fn new(
+        args: &PlotArgs,
+        runs: &[PathBuf],
+        targets: &[Target],
+        aligned: Option<Axis>,
+    ) -> anyhow::Result<Self> {
+        let with_kind = |path: &PathBuf| Ok::<_, UsageError>((path.clone(), kind(path)?));
+        let files = args.plot.iter().map(with_kind).collect::<Result<_, _>>()?;
+        let theme = args.theme.map(|name| match name {
+            ThemeName::Light => Theme::Light,
+            ThemeName::Dark => Theme::Dark,
+        });
+        Ok(Self { files, options: options(args, runs, targets, aligned)?, theme })
     }
-    Ok(Plots(files))
+
+    /// The metrics of all curves; a page has those of each quantity, along each axis.
+    pub(super) fn metrics(&self, runs: &[PathBuf]) -> Vec<Metric> {
+        let Options { quantities, axis, .. } = &self.options;
+        if self.files.is_empty() {
+            return Vec::new();
+        }
+        let has_page = self.files.iter().any(|(_, kind)| *kind == Kind::Html);
+        let offered = plot::quantities().iter().filter(|_| has_page);
+        drawn(quantities.iter().chain(offered), has_page || *axis == Axis::Time, runs)
+    }
+
+    /// Draws it.
+    pub(super) fn of(&self, comparison: &Comparison) -> anyhow::Result<Plots> {
+        let Self { files, options, theme } = self;
+        let scene = match files.iter().any(|(_, kind)| *kind != Kind::Html) {
+            true => Some(draw(&figure(comparison, options), options)),
+            false => None,
+        };
+        let bytes = |kind| {
+            Ok::<_, UsageError>(match (kind, &scene) {
+                (Kind::Svg, Some(scene)) => svg(scene, *theme).into_bytes(),
+                (Kind::Png, Some(scene)) => png(scene, theme.unwrap_or(Theme::Light)).map_err(UsageError)?,
+                _ => page(comparison, options, *theme).into_bytes(),
+            })
+        };
+        let files = files.iter().map(|(path, kind)| Ok((path.clone(), bytes(*kind)?)));
+        Ok(Plots(files.collect::<Result<_, UsageError>>()?))
+    }
 }
 
 impl Plots {
@@ -77,18 +104,21 @@ fn kind(path: &Path) -> Result<Kind, UsageError> {
     }
 }
 
-fn options(args: &PlotArgs, comparison: &Comparison, aligned: Option<Axis>) -> anyhow::Result<Options> {
-    let runs: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
-    let mut shown: Vec<Quantity> =
-        args.y.iter().map(|name| plotted(name, &runs)).collect::<Result<_, _>>()?;
+fn options(
+    args: &PlotArgs,
+    runs: &[PathBuf],
+    targets: &[Target],
+    aligned: Option<Axis>,
+) -> anyhow::Result<Options> {
+    let mut shown: Vec<Quantity> = args.y.iter().map(|name| plotted(name, runs)).collect::<Result<_, _>>()?;
     if args.y.is_empty() {
-        for target in &comparison.targets {
+        for target in targets {
             // a column of eval.csv has no curve
-            let column = Quantity::named(&target.column, &runs).filter(|quantity| !shown.contains(quantity));
+            let column = Quantity::named(&target.column, runs).filter(|quantity| !shown.contains(quantity));
             shown.extend(column);
         }
         if shown.is_empty() {
-            shown.push(plotted("loss", &runs)?);
+            shown.push(plotted("loss", runs)?);
         }
     }
     Ok(Options {

@@ -147,6 +147,23 @@ pub(super) fn unread(subject: &Subject) -> Remark {
     })
 }
 
+/// Files that are read twice, as one that a pattern beside its name matches, too.
+pub(super) fn repeated(subject: &Subject) -> Remark {
+    let repeated = &subject.shards?.repeated;
+    let (key, first) = repeated.first()?;
+    let others = match repeated.len() {
+        1 => String::new(),
+        n => format!(", and those of {} more files", n - 1),
+    };
+    Some((
+        key,
+        format!(
+            "the contents of {first} are among the data already{others}: they are read that much more often"
+        ),
+        "name each file once; `data.train.NAME.weight` says how often parts of a mixture are read".to_owned(),
+    ))
+}
+
 /// Files with holes. nanoGPT's `prepare.py`, for one, gives a file its length first, and may end before it is filled.
 pub(super) fn unwritten(subject: &Subject) -> Remark {
     let unwritten = &subject.shards?.unwritten;

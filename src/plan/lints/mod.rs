@@ -38,6 +38,8 @@ pub struct Shards {
     pub largest: Option<usize>,
     /// Files with holes: the key, the name, and the bytes of these.
     pub unwritten: Vec<(&'static str, String, u64)>,
+    /// Files whose contents an earlier one of the same set has, outside a mixture: the key, and the name.
+    pub repeated: Vec<(&'static str, String)>,
     /// Those of the validation data of which something is trained on.
     pub shared: Vec<Shared>,
     /// The names of the sets of validation data that the weights were trained on that the run begins with, as far as
@@ -102,6 +104,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),
         LintCode::UnreadTokens => data::unread(subject),
+        LintCode::RepeatedData => data::repeated(subject),
         LintCode::UnwrittenData => data::unwritten(subject),
         LintCode::UnusedVocab => data::vocab(subject),
         LintCode::MissingTask => data::missing_task(subject),

@@ -10,6 +10,7 @@ use crate::report::export::{Cell, Column, Table};
 use crate::report::numbers::{compact, thousands};
 use crate::report::page::lines::lines;
 use crate::report::page::results as tables;
+use crate::report::plot;
 use crate::report::runs::Run;
 use crate::report::sentences::first;
 use crate::run::{RunError, RunRecord};
@@ -33,6 +34,7 @@ pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
         judge: None,
         further: Vec::new(),
         named: Vec::new(),
+        drawn: plot::drawn(plot::quantities(), true, paths),
         for_people: true,
         targets: Vec::new(),
         order: RowOrder::Best,

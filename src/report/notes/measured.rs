@@ -192,23 +192,33 @@ pub(super) fn weights_have_seen(run: &Run) -> Option<String> {
     is_so.then(|| format!("the weights that it began with were trained on {of}: {SAYS_NOTHING}"))
 }
 
+/// Which runs are validated on what they, or the weights that they began with, were trained on.
+pub(super) fn trained_on(comparison: &Comparison) -> Vec<String> {
+    [trains_on_validation, weights_have_seen]
+        .iter()
+        .flat_map(|note_of| by_note(&comparison.runs, note_of))
+        .collect()
+}
+
+/// What is noted of runs, once for all of which it is.
+fn by_note(runs: &[Run], note_of: impl Fn(&Run) -> Option<String>) -> Vec<String> {
+    let mut noted: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        note_of(run).into_iter().for_each(|note| noted.entry(note).or_default().push(run));
+    }
+    noted.into_iter().map(|(note, of)| format!("{}: {note}", names(runs, of.into_iter()))).collect()
+}
+
 /// Which runs began with weights that have, or may have, seen what they are validated on.
 pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
-    let by_note = |note_of: fn(&Run) -> Option<String>| {
-        let mut noted: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
-        for run in runs {
-            note_of(run).into_iter().for_each(|note| noted.entry(note).or_default().push(run));
-        }
-        noted.into_iter().map(|(note, of)| format!("{}: {note}", names(runs, of.into_iter())))
-    };
     let perhaps = runs.iter().filter(|run| run.facts.trained_before == Some(TrainedBefore::OtherData));
-    let mut notes: Vec<String> = by_note(trains_on_validation).collect();
+    let mut notes = by_note(runs, trains_on_validation);
     let evaluated: Vec<&Run> = runs.iter().filter(|run| is_of_seen(comparison, run)).collect();
     if !evaluated.is_empty() {
         notes.push(format!("{}: {OF_SEEN}", names(runs, evaluated.into_iter())));
     }
-    notes.extend(by_note(weights_have_seen));
+    notes.extend(by_note(runs, weights_have_seen));
     // among runs that all began so it is the same for all
     let is_some = perhaps.clone().next().is_some() && perhaps.clone().count() < runs.len();
     if is_some {
@@ -255,9 +265,9 @@ pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
 }
 
 /// Whether a loss of training is compared of runs that drop unequal shares of activations.
-pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
+pub(super) fn under_dropout(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
     let is_of_training = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss;
-    let metric = comparison.shown.iter().map(Metric::measured).find(is_of_training)?;
+    let metric = shown.iter().map(Metric::measured).find(is_of_training)?;
     comparison.differences.differing.iter().any(|key| key == DROPOUT).then(|| {
         format!(
             "{} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the model \
@@ -269,12 +279,12 @@ pub(super) fn under_dropout(comparison: &Comparison) -> Option<String> {
 
 /// Which runs imitated their precision, where others did not and figures of time or memory are shown or decide how far
 /// runs are looked at.
-pub(super) fn emulated(comparison: &Comparison) -> Option<String> {
+pub(super) fn emulated(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
     let runs = &comparison.runs;
     let emulated = || runs.iter().filter(|run| run.facts.emulated);
     let is_some = emulated().next().is_some() && emulated().count() < runs.len();
     let is_timed = runs.iter().any(|run| run.results.is_cut_by_time);
-    (is_some && (is_timed || comparison.shown.iter().any(is_speed))).then(|| {
+    (is_some && (is_timed || shown.iter().any(is_speed))).then(|| {
         format!(
             "the precision of {} was emulated by rounding: its losses are of that format, its speed and memory are not",
             names(runs, emulated())

@@ -9,6 +9,7 @@ mod together;
 use super::axis::Axis;
 use super::compare::Comparison;
 use super::differences::digest;
+use super::metrics::Metric;
 use super::runs::Run;
 use crate::recipe::keys::INIT_FROM;
 use crate::run::column::Unit;
@@ -22,6 +23,8 @@ const BEGAN_WITH_WEIGHTS: &str =
 const BRANCHED_OFF: &str = "branched off another run, whose steps count and whose seconds do not";
 
 const BY_FIRST_EVALUATION: &str = "by the first evaluation, so it was reached there or before";
+
+const ALTERED: &str = "had the recipe edited or the data changed since it began, and has no part in means";
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -42,7 +45,7 @@ impl Common {
         let how = cadence::differing(&comparison.runs);
         let how = how.as_deref();
         Self {
-            under_dropout: measured::under_dropout(comparison),
+            under_dropout: measured::under_dropout(comparison, &comparison.shown),
             cadences: cadence::cadences(comparison, how),
             best_batches: cadence::best_batches(comparison),
             pauses: cadence::pauses(comparison, how),
@@ -84,7 +87,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(measured::seen_before(comparison));
     notes.extend(measured::precisions(comparison));
     notes.extend(common.under_dropout.clone());
-    notes.extend(measured::emulated(comparison));
+    notes.extend(measured::emulated(comparison, &comparison.shown));
     notes.extend(measured::above_peak(comparison));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
@@ -110,6 +113,22 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
             let of = runs.iter().filter(|run| run.notes.contains(note));
             notes.push(format!("{}: {note}", names(runs, of)));
         }
+    }
+    notes
+}
+
+/// What a picture of these metrics has to say for itself, as it may be shown without the table.
+pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    if drawn.iter().any(|metric| metric.log == dir::VAL_CSV) {
+        notes.extend(measured::trained_on(comparison));
+    }
+    notes.extend(measured::emulated(comparison, drawn));
+    notes.extend(measured::under_dropout(comparison, drawn));
+    if runs.iter().any(Run::is_altered) {
+        let altered = runs.iter().filter(|run| run.is_altered());
+        notes.push(format!("{} {}", names(runs, altered), ALTERED));
     }
     notes
 }

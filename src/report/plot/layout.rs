@@ -27,6 +27,8 @@ const FEW_ROWS: usize = 8;
 /// Shades in a legend; those between them are not named.
 const MOST_ENTRIES: usize = 20;
 /// The line of a target.
+/// From one line of the note to the next.
+const NOTE_LINE: f32 = SMALL + 4.0;
 const TARGET_DASH: &[f32] = &[5.0, 4.0];
 /// Points are marked singly up to so many.
 const MOST_MARKS: usize = 40;
@@ -61,7 +63,9 @@ pub fn draw(figure: &Figure, options: &Options) -> Scene {
         entries.len().div_ceil(columns) as f32 * LINE_HEIGHT + 10.0
     };
     let title = options.title.as_ref().map_or(0.0, |_| TITLE_SIZE + 12.0);
-    let note = if figure.note.is_empty() { 0.0 } else { SMALL + 10.0 };
+    let gutter = gutter(figure, options);
+    let note_lines = wrapped(&figure.note, options.width - 2.0 * EDGE - gutter);
+    let note = if note_lines.is_empty() { 0.0 } else { note_lines.len() as f32 * NOTE_LINE + 6.0 };
     let body = if beside { panels.max(legend_rows as f32 * LINE_HEIGHT + PANEL_HEAD) } else { panels };
     let height = EDGE + title + body + SIZE + 8.0 + below + note + EDGE;
     let mut scene = Scene {
@@ -76,7 +80,6 @@ pub fn draw(figure: &Figure, options: &Options) -> Scene {
         top += title;
     }
     let right = options.width - EDGE - if beside { legend_width + 12.0 } else { 0.0 };
-    let gutter = gutter(figure, options);
     let legend_at = (right + 12.0, top + PANEL_HEAD);
     let x = x_scale(figure, options);
     for panel in &figure.panels {
@@ -98,11 +101,27 @@ pub fn draw(figure: &Figure, options: &Options) -> Scene {
     } else {
         draw_legend(&mut scene, figure, &entries, (EDGE, top + SIZE + 14.0), columns, legend_width);
     }
-    if !figure.note.is_empty() {
-        let at = (EDGE + gutter, scene.height - EDGE);
-        scene.text(at, &figure.note, SMALL, Anchor::Start, Ink::Muted);
+    let last = note_lines.len().saturating_sub(1);
+    for (i, line) in note_lines.iter().enumerate() {
+        let at = (EDGE + gutter, scene.height - EDGE - (last - i) as f32 * NOTE_LINE);
+        scene.text(at, line, SMALL, Anchor::Start, Ink::Muted);
     }
     scene
+}
+
+/// A text in lines of at most this width, broken between words; a longer word stays whole.
+fn wrapped(text: &str, width: f32) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if font::width(&format!("{line} {word}"), SMALL) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// A description for readers who cannot see the picture.

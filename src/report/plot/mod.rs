@@ -19,7 +19,7 @@ use super::footing::Footing;
 use super::groups::Group;
 use super::legend::Legend;
 use super::metrics::{self, Metric};
-use super::notes::listed;
+use super::notes::{listed, of_drawn};
 use super::runs::Run;
 use super::target::Target;
 use crate::recipe::keys::SEED;
@@ -94,6 +94,28 @@ pub struct Figure {
     pub panels: Vec<Panel>,
     /// How lines, marks and bands are to be read.
     pub note: String,
+}
+
+/// The metrics of the curves of these quantities, and of seconds where they may lie along an axis of time, as far as
+/// there are such. Notes on a comparison are to be [about them](super::compare::Options::drawn).
+#[must_use]
+pub fn drawn<'a>(
+    quantities: impl IntoIterator<Item = &'a Quantity>,
+    may_be_timed: bool,
+    runs: &[PathBuf],
+) -> Vec<Metric> {
+    let mut drawn: Vec<Metric> = Vec::new();
+    for quantity in quantities {
+        let marked = quantity.marks().map(Quantity::evaluated);
+        let of_marks = marked.and_then(|marked| marked.metric(runs));
+        for metric in quantity.metric(runs).into_iter().chain(of_marks) {
+            if !drawn.contains(&metric) {
+                drawn.push(metric);
+            }
+        }
+    }
+    drawn.extend(seconds(Axis::Time).filter(|_| may_be_timed).cloned());
+    drawn
 }
 
 /// Reads the curves of a comparison.
@@ -247,7 +269,7 @@ pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Le
     legend
 }
 
-/// How the picture is to be read, on one line; `untold` are keys that labels leave out.
+/// How the picture is to be read, and what to know of it; `untold` are keys that labels leave out.
 fn note(panels: &[Panel], comparison: &Comparison, untold: &[String], axis: Axis) -> String {
     let mut parts = Vec::new();
     if !untold.is_empty() {
@@ -281,15 +303,13 @@ fn note(panels: &[Panel], comparison: &Comparison, untold: &[String], axis: Axis
     let judged = judge.target.as_ref().map_or(&judge.name, |target| &target.column);
     parts.extend(apart(judged, comparison.footing()));
     let paths: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
-    for metric in panels.iter().filter_map(|panel| panel.quantity.metric(&paths)) {
-        let footing = Footing::new(&comparison.runs, &metric);
+    let drawn = drawn(panels.iter().map(|panel| &panel.quantity), axis == Axis::Time, &paths);
+    for metric in drawn.iter().filter(|metric| !metric.is_of_column(judge)) {
+        let footing = Footing::new(&comparison.runs, metric);
         // a curve shows at which step each value is
-        if !metric.is_of_column(judge) && !Basis::is_of_steps(&footing.differing) {
+        if !Basis::is_of_steps(&footing.differing) {
             parts.extend(apart(&metric.column, &footing));
         }
-    }
-    if let Some(seconds) = seconds(axis).filter(|seconds| !judge.is_of_column(seconds)) {
-        parts.extend(apart(&seconds.name, &Footing::new(&comparison.runs, seconds)));
     }
     for panel in panels {
         let is_mixed = panel.series.iter().any(|series| series.is_mixed);
@@ -307,5 +327,6 @@ fn note(panels: &[Panel], comparison: &Comparison, untold: &[String], axis: Axis
     let untimed: BTreeSet<&str> = all.filter_map(|series| series.untimed.as_deref()).collect();
     let no_mean = |how| format!("no mean over time where the seconds of seeds were measured {how}");
     parts.extend(untimed.into_iter().map(no_mean));
+    parts.extend(of_drawn(comparison, &drawn));
     parts.join("; ")
 }
