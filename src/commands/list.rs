@@ -83,7 +83,8 @@ fn text(args: &ListArgs, items: &[Item], differing: &Differing) -> String {
     };
     let notes =
         items.iter().flat_map(|Item { run, .. }| run.notes.iter().map(|note| format!("{}: {note}", run.id)));
-    let notes = differing.note.iter().cloned().chain(table::mixed(items, args.sort.as_deref())).chain(notes);
+    let of_order = table::notes_on_order(items, args.sort.as_deref());
+    let notes = differing.note.iter().cloned().chain(of_order).chain(notes);
     let notes: String = notes.map(|note| format!("{}\n", exporter(args.format).sentence(&note))).collect();
     let gap = if notes.is_empty() { "" } else { "\n" };
     format!("{}{}{gap}{notes}", exporter(args.format).export(&table), hidden.unwrap_or_default())

@@ -186,15 +186,17 @@ impl Basis {
                 Some(of_row) => of_row.clone().into_validation(run),
                 None => Self::of_validation(run, &metric.column),
             },
-            _ if metric.unit == Unit::Loss => {
-                let mut facts = vec![(TRAIN, meant(run, TRAIN)), tokenizer(run)];
-                facts.extend(
-                    length_of_rows(run, &metric.column).map(|length| (ROWS, Some(length.to_string()))),
-                );
-                Self { facts, ..Self::default() }
-            }
+            _ if metric.unit == Unit::Loss => Self::of_training(run, &metric.column),
             _ => Self::default(),
         }
+    }
+
+    /// The basis of a loss of `train.csv`.
+    #[must_use]
+    pub fn of_training(run: &Run, column: &str) -> Self {
+        let rows = length_of_rows(run, column).map(|length| (ROWS, Some(length.to_string())));
+        let facts = [(TRAIN, meant(run, TRAIN)), tokenizer(run)].into_iter().chain(rows).collect();
+        Self { facts, ..Self::default() }
     }
 
     /// The basis of a column of `val.csv`.

@@ -26,7 +26,7 @@ pub mod legend;
 pub mod live;
 pub mod measures;
 pub mod metrics;
-mod notes;
+pub mod notes;
 pub mod numbers;
 pub mod own;
 pub mod page;

@@ -42,7 +42,9 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
     if !is_said(comparison) || !comparison.has_replicas() {
         return sentences;
     }
-    if verdicts.iter().filter(|verdict| verdict.test.is_some()).count() > 1 {
+    let tests = || verdicts.iter().filter_map(|verdict| Some((verdict.test?.p, verdict.p_adjusted?)));
+    // also of a single test, where others could have been
+    if tests().count() > 1 || tests().any(|(p, adjusted)| p != adjusted) {
         sentences.push(
             "p-values are adjusted for all pairs of recipes (Holm): the best was chosen by the same values"
                 .to_owned(),

@@ -714,6 +714,27 @@ fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_th
     untested(&["--align", "time"]);
 }
 
+/// A run at its end has the lowest learning rate behind it.
+#[test]
+fn runs_that_are_aligned_at_unequal_shares_of_their_schedules_are_told_of() {
+    let lab = Lab::new();
+    let write = |more: &str| {
+        for (seed, losses) in [(1, vec![9.0, 8.0, 7.0, 3.0]), (2, vec![9.0; 8])] {
+            let fake = Fake { losses, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) };
+            let run = fake.write(&lab.path("runs"));
+            let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+            fs::write(run.join("recipe.toml"), format!("{recipe}{more}")).expect("written");
+        }
+    };
+    write("");
+    let note = "not equally far in their schedules: fake-1 (100 %) and fake-2 (50 %)";
+    let said = text(&lab, &["--align", "step"]);
+    assert!(said.contains(note), "{said}");
+    assert!(!text(&lab, &[]).contains("schedules"));
+    write("kind = \"constant\"\n");
+    assert!(!text(&lab, &["--align", "step"]).contains("schedules"));
+}
+
 #[test]
 fn an_emulated_precision_is_said_where_others_are_not_and_figures_of_time_are_shown() {
     let lab = Lab::new();

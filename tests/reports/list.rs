@@ -5,6 +5,7 @@ use crate::support;
 
 use report_support::{Fake, rfc4180};
 use serde_json::{Value, json};
+use std::fs;
 use support::{Lab, as_nobody};
 
 fn lab() -> Lab {
@@ -346,4 +347,29 @@ fn what_else_goes_with_a_run_is_said_before() {
     let removed = lab.run(["list", "runs/fake-1/", "--remove", "--yes"]);
     removed.expect(0).says(&["a link to `", "elsewhere`, which is removed too"]);
     assert!(!run.is_symlink() && !lab.path("elsewhere").exists(), "neither the link nor the run stays");
+}
+
+#[test]
+fn an_order_by_a_loss_says_where_it_does_not_tell_which_run_is_better() {
+    let lab = Lab::new();
+    let write = |id: &str, more: &str, seen: bool| {
+        let fake = Fake { extra: json!({"trains_on_validation": seen}), ..Fake::new(id, 1, 1e-3, 3.0) };
+        let run = fake.write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        fs::write(run.join("recipe.toml"), recipe.replace("[data]", &format!("[data]{more}")))
+            .expect("written");
+    };
+    let said = |sort: &str| lab.run(["list", "--sort", sort]).expect(0).stdout.clone();
+    write("fake-1", "", false);
+    write("fake-2", "", true);
+    let seen = "fake-2: validation data are among the training data";
+    assert!(said("val_loss").contains(seen) && !said("loss").contains(seen));
+    assert!(!said("loss").contains("so this order does not say"));
+    write("fake-3", "\ntokenizer = \"bytes\"", false);
+    for sort in ["loss", "val_loss"] {
+        let note =
+            format!("{sort} was measured on different data (data.tokenizer), so this order does not say");
+        assert!(said(sort).contains(&note), "{}", said(sort));
+    }
+    assert!(!said("time").contains("so this order") && !said("time").contains(seen));
 }

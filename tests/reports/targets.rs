@@ -190,6 +190,16 @@ fn several_targets_have_columns_and_tests_of_their_own() {
     let smaller = if first.0 < second.0 { first } else { second };
     let (p, adjusted) = (smaller.0.expect("a test"), smaller.1.expect("adjusted"));
     assert!((adjusted - (2.0 * p).min(1.0)).abs() < 1e-12, "{p} {adjusted}");
+    // a single test where others could have been made is adjusted, too
+    for seed in 1..=3u64 {
+        let losses = [10.0, 6.01, 3.51, 3.0, 3.0].map(|loss| loss - 0.1 * seed as f64);
+        let val = (0..).zip(losses).collect();
+        Fake { val, ..Fake::new(&format!("c-{seed}"), seed, 2e-3, 3.0) }.write(&apart.path("runs"));
+    }
+    let found = document(&apart, &["--target", "val_loss=4"]);
+    let tested = found["tests"].as_array().expect("a list").iter().filter(|test| test["p"].is_number());
+    assert_eq!(tested.count(), 1, "{}", found["tests"]);
+    assert!(found["notes"].to_string().contains("p-values are adjusted"), "{}", found["notes"]);
     // another judge, another order
     let by = document(&lab, &["--target", "val_loss=4", "--by", "val_loss"]);
     assert_eq!((&by["judged_by"], &by["tests"][0]["metric"]), (&json!("val_loss"), &json!("val_loss")));

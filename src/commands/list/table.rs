@@ -5,6 +5,7 @@ use crate::report::differences::{self, Differences, differences, short, shown};
 use crate::report::export::{Cell, Column, Table};
 use crate::report::fit::Leaving;
 use crate::report::gather;
+use crate::report::notes::trained_on_validation;
 use crate::report::own::other_log;
 use crate::report::runs::Run;
 use crate::report::scan::{header, last_row};
@@ -251,19 +252,30 @@ pub(super) fn sort(items: &mut Vec<Item>, name: &str, differing: &Differing) -> 
     Ok(())
 }
 
-/// What to know of an order by the validation loss: whether that was measured on different data.
-pub(super) fn mixed(items: &[Item], sorted_by: Option<&str>) -> Option<String> {
-    let is_by_loss = sorted_by.is_some_and(|name| ["val_loss", "val loss"].contains(&name));
-    let measured = items.iter().filter(|item| is_by_loss && item.val_loss.is_some());
-    let bases = Basis::settled(measured.map(|item| Basis::of_validation(&item.run, "val_loss")).collect());
+/// What to know of an order by a loss: whether that was measured on different data, and which runs were trained on what
+/// they are validated on.
+pub(super) fn notes_on_order(items: &[Item], sorted_by: Option<&str>) -> Vec<String> {
+    let (column, is_validation) = match sorted_by {
+        Some("val_loss" | "val loss") => ("val_loss", true),
+        Some("loss") => ("loss", false),
+        _ => return Vec::new(),
+    };
+    let has_it = |item: &&Item| if is_validation { item.val_loss.is_some() } else { item.last.is_some() };
+    let runs: Vec<&Run> = items.iter().filter(has_it).map(|item| &item.run).collect();
+    let of = if is_validation { Basis::of_validation } else { Basis::of_training };
+    let bases = Basis::settled(runs.iter().map(|run| of(run, column)).collect());
     let differing = Basis::differing(&bases.iter().collect::<Vec<_>>());
-    (!differing.is_empty()).then(|| {
+    let mixed = (!differing.is_empty()).then(|| {
         format!(
-            "val_loss was measured {}, so this order does not say which is better; `runner compare` ranks those of \
+            "{column} was measured {}, so this order does not say which is better; `runner compare` ranks those of \
              the same",
             Basis::differently(&differing)
         )
-    })
+    });
+    let of_seen =
+        |run: &&Run| trained_on_validation(run).map(|note| format!("{}: {note}", run.id)).collect::<Vec<_>>();
+    let seen = runs.iter().filter(|_| is_validation).flat_map(of_seen);
+    mixed.into_iter().chain(seen).collect()
 }
 
 /// A time of the record to the minute.

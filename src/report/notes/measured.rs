@@ -194,10 +194,8 @@ pub(super) fn weights_have_seen(run: &Run) -> Option<String> {
 
 /// Which runs are validated on what they, or the weights that they began with, were trained on.
 pub(super) fn trained_on(comparison: &Comparison) -> Vec<String> {
-    [trains_on_validation, weights_have_seen]
-        .iter()
-        .flat_map(|note_of| by_note(&comparison.runs, note_of))
-        .collect()
+    let runs = &comparison.runs;
+    [by_note(runs, trains_on_validation), by_note(runs, weights_have_seen)].concat()
 }
 
 /// What is noted of runs, once for all of which it is.

@@ -4,6 +4,7 @@ mod cadence;
 mod chosen;
 mod each;
 mod measured;
+mod schedules;
 mod together;
 
 use super::axis::Axis;
@@ -93,6 +94,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(comparison.differences.note());
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
+    notes.extend(schedules::unequal(comparison));
     notes.extend(cadence::interpolated(comparison));
     notes.extend(common.cadences.clone());
     notes.extend(cadence::overlaps(comparison));
@@ -115,6 +117,11 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
         }
     }
     notes
+}
+
+/// That a run is validated on what it, or the weights that it began with, was trained on, in a phrase for each.
+pub fn trained_on_validation(run: &Run) -> impl Iterator<Item = String> {
+    measured::trains_on_validation(run).into_iter().chain(measured::weights_have_seen(run))
 }
 
 /// What a picture of these metrics has to say for itself, as it may be shown without the table.
