@@ -213,6 +213,12 @@ impl Comparison {
         self.footings.iter().filter(|(_, footing)| footing.is_mixed())
     }
 
+    /// Whether two runs, by their places, were measured alike by a metric that is shown.
+    pub(super) fn are_alike(&self, metric: &Metric, one: usize, other: usize) -> bool {
+        let mixed = self.mixed().find(|(known, _)| known == metric);
+        mixed.is_none_or(|(_, footing)| footing.sets[one] == footing.sets[other])
+    }
+
     /// In what those runs of a group that have a value of a metric were measured differently, as phrases; `None` where
     /// they may have a mean. What tells runs of the whole comparison apart does so within a group, too.
     pub(super) fn differing(&self, group: &Group, metric: &Metric) -> Option<Vec<&'static str>> {

@@ -26,7 +26,10 @@ pub fn document(comparison: &Comparison) -> String {
     let mixed: Vec<_> = comparison.mixed().filter(|(metric, _)| is_asked(metric)).collect();
     let footing = comparison.footing();
     let measured = |i: usize| -> Map<String, Value> {
-        measures.iter().map(|measure| (measure.name().to_owned(), measure.cell(runs, i).value)).collect()
+        measures
+            .iter()
+            .map(|measure| (measure.name().to_owned(), measure.cell(comparison, i).value))
+            .collect()
     };
     let (notes, notes_of_each) = comparison.notes_with_those_of_each();
     let all: Vec<Value> = runs

@@ -1,5 +1,6 @@
 //! The columns of numbers of a comparison: metrics, and how a row relates to others.
 
+use super::compare::Comparison;
 use super::export::{Cell, Column};
 use super::metrics::{self, Metric, metrics};
 use super::runs::Run;
@@ -107,16 +108,22 @@ impl Measure {
         }
     }
 
-    /// The cell of the run at this place.
-    pub(super) fn cell(&self, runs: &[Run], i: usize) -> Cell {
-        let speed = |i: usize| runs.get(i).and_then(|run| run.results.get(SPEED));
-        let over = |other: Option<f64>| {
-            Cell::number(speed(i).zip(other).map(|(a, b)| a / b), |x| Unit::Ratio.shown(x))
+    /// The cell of the run at this place. A ratio of speeds that were measured differently is left out.
+    pub(super) fn cell(&self, comparison: &Comparison, i: usize) -> Cell {
+        let runs = &comparison.runs;
+        let over = |other: Option<usize>| {
+            let ratio = || {
+                let speed = metrics::find(SPEED)?;
+                let other = other.filter(|&other| comparison.are_alike(speed, i, other))?;
+                let [own, theirs] = [i, other].map(|run| runs[run].results.get(SPEED));
+                Some(own? / theirs?)
+            };
+            Cell::number(ratio(), |x| Unit::Ratio.shown(x))
         };
         match self {
             Self::Own(metric) => own(&runs[i], metric),
-            Self::Speedup => over(speed(0)),
-            Self::Gain => over(i.checked_sub(1).and_then(speed)),
+            Self::Speedup => over(Some(0)),
+            Self::Gain => over(i.checked_sub(1)),
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn table(
         if shows_status {
             cells.push(Cell { value: run.status.to_string().into(), shown: run.status_shown() });
         }
-        cells.extend(measures.iter().map(|measure| measure.cell(&comparison.runs, i)));
+        cells.extend(measures.iter().map(|measure| measure.cell(comparison, i)));
         if !for_people {
             cells.push(Cell { value: run.facts.emulated.into(), shown: run.facts.emulated.to_string() });
             cells.push(Cell::text(run.path.display().to_string()));

@@ -5,7 +5,7 @@ use crate::report_support;
 use crate::support;
 
 use report_support::{Fake, compared as json, printed as text};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use support::Lab;
 
@@ -56,6 +56,10 @@ fn speeds_of_other_settings_are_not_put_down_to_those_of_the_recipe() {
     assert!(!text(&lab, &["--by", "val_loss"]).contains("val_loss was measured"));
     let relative = text(&lab, &["--metrics", "speedup,gain"]);
     assert!(relative.contains("tokens_per_s was measured in part under other settings"), "{relative}");
+    // and no ratio is made of such speeds
+    let ratios = json(&lab, &["--metrics", "speedup"]);
+    let ratio = |i: usize| ratios["runs"][i]["metrics"]["speedup"].clone();
+    assert_eq!((ratio(0), ratio(1)), (1.into(), Value::Null));
     // of two runs with one recipe and one seed, the one that was trained as it says counts
     write(&lab, "fake-3", 1, usual);
     let copies = "fake-1 has the recipe and the seed of fake-3";
@@ -287,6 +291,15 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     for metric in ["val_loss", "memory_bytes"] {
         assert!(!of(metric).contains("at the same time"), "no speed is shown");
     }
+    // a third of the time makes sums longer, and no median
+    write("fake-2", 2, a, 40, Some(100));
+    write("fake-3", 3, a, 100, Some(160));
+    let note = "fake-1 and fake-2 trained at the same time as others of these on one machine for a tenth or more of \
+                their time, and fake-3 did not: seconds may differ by that as well";
+    for args in [&["--by", "elapsed_s"][..], &["--align", "time"]] {
+        assert!(text(&lab, args).contains(note), "{}", text(&lab, args));
+    }
+    assert!(!speeds().contains("at the same time"));
     // one that is longer than each of the others
     write("fake-1", 1, a, 0, Some(90));
     write("fake-2", 2, a, 10, Some(40));

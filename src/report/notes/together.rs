@@ -13,31 +13,42 @@ use crate::run::column::Unit;
 pub(super) fn together(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
     let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
-    if !comparison.shown.iter().any(is_of_time) && comparison.cut.is_none_or(|cut| cut.axis != Axis::Time) {
+    let is_cut_by_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time);
+    if !comparison.shown.iter().any(is_of_time) && !is_cut_by_time {
         return None;
     }
+    let has_sums = is_cut_by_time || comparison.shown.iter().any(|metric| metric.unit == Unit::Seconds);
     let is_known =
         |run: &Run| !run.facts.spans.is_empty() && run.facts.spans.iter().all(|span| span.is_certain);
     let known: Vec<_> = runs.iter().zip(shares(runs)).filter(|(run, _)| is_known(run)).collect();
-    // the end of one and the start of the next are rounded to seconds
-    let those = |is_one: fn(&Share) -> bool| {
+    let those = |is_one: &dyn Fn(&Share) -> bool| {
         let found: Vec<&Run> = known.iter().filter(|(_, share)| is_one(share)).map(|(run, _)| *run).collect();
         Some(found).filter(|found| !found.is_empty())
     };
-    let shared = those(|share| share.certain > share.all / 2)?;
-    let others = those(|share| share.possible <= share.all / 2 && !share.is_unknown);
-    // beside a process that was killed, nobody knows when
-    let perhaps = || those(|share| share.certain <= share.all / 2 && !share.is_unknown);
-    let others = match others {
-        Some(others) => format!("{} did not", names(runs, others.into_iter())),
-        None => format!("whether {} did is not known", names(runs, perhaps()?.into_iter())),
+    let note = |part: u64, for_how_long: &str, what: &str| {
+        // the end of one and the start of the next are rounded to seconds
+        let least = |share: &Share| (share.all / part).max(ROUNDING);
+        let shared = those(&|share| share.certain > least(share))?;
+        let others = those(&|share| share.possible <= least(share) && !share.is_unknown);
+        // beside a process that was killed, nobody knows when
+        let perhaps = || those(&|share| share.certain <= least(share) && !share.is_unknown);
+        let others = match others {
+            Some(others) => format!("{} did not", names(runs, others.into_iter())),
+            None => format!("whether {} did is not known", names(runs, perhaps()?.into_iter())),
+        };
+        Some(format!(
+            "{} trained at the same time as others of these on one machine for {for_how_long} of their time, and \
+             {others}: {what} may differ by that as well",
+            names(runs, shared.into_iter())
+        ))
     };
-    Some(format!(
-        "{} trained at the same time as others of these on one machine for most of their time, and {others}: speeds \
-         and seconds may differ by that as well",
-        names(runs, shared.into_iter())
-    ))
+    // a median of steps withstands less than half of them, a sum nothing
+    note(2, "most", "speeds and seconds")
+        .or_else(|| note(10, "a tenth or more", "seconds").filter(|_| has_sums))
 }
+
+/// Seconds by which two processes can seem to overlap that followed one another.
+const ROUNDING: u64 = 1;
 
 /// More sessions than are looked at, and of those that do not say where they were.
 const MOST_SESSIONS: usize = 10_000;
