@@ -53,6 +53,8 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "peak_flops_measured": measured.peak.measured,
                 "flops_per_token": plan.flops_per_token,
                 "device": plan.device,
+                "precision": plan.memory.precision,
+                "emulated": plan.emulated,
                 "world_size": plan.ranks.world_size,
                 "ranks_by": measured.ranks_by,
                 "wire_bytes_per_step": plan.wire_bytes_per_step,
@@ -127,6 +129,15 @@ fn text(measured: &Throughput) -> String {
         gib(measured.memory_bytes as usize),
         gib(plan.bytes.total)
     );
+    let precision = plan.memory.precision;
+    let _ = match plan.emulated {
+        true => writeln!(
+            out,
+            "{} emulated by rounding: the numerics of this format, not its speed",
+            precision.as_str()
+        ),
+        false => writeln!(out, "in {}", precision.as_str()),
+    };
     if let Some(rate) = measured.wire_bytes_per_s() {
         let _ = writeln!(
             out,

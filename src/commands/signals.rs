@@ -12,8 +12,8 @@
 use super::exit::Exit;
 use super::{stderr, terminal};
 use crate::report::numbers::{bytes, roughly};
-use crate::session::Requests;
 use crate::session::pulse::Stopping;
+use crate::session::{Ending, Requests};
 use crate::train::Stop;
 use anyhow::Context;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -167,6 +167,19 @@ pub(super) fn wait(
         meanwhile()?;
     }
     Ok(requests.stop_asked())
+}
+
+/// Ends the process where it has not ended by itself this long after a signal asked it to stop, as one that only reads
+/// may be: it hangs in a write that nobody takes.
+pub(super) fn insist(requests: Arc<Requests>, after: Duration) -> anyhow::Result<()> {
+    let wait = move || loop {
+        thread::sleep(NAP);
+        if let Some(stop) = requests.stop_asked() {
+            thread::sleep(after);
+            end_at_once(i32::from(Exit::from(Ending::from(stop)) as u8), None);
+        }
+    };
+    thread::Builder::new().name("insist".to_owned()).spawn(wait).map(drop).context("could not start a thread")
 }
 
 /// Shows the error of a rank that is a thread of this process and hangs, and ends the process: a thread cannot be

@@ -55,6 +55,9 @@ struct Watched {
     refused: u32,
 }
 
+/// How long a signal waits for a reader to take what was written.
+const UNREAD: Duration = Duration::from_secs(2);
+
 /// Follows the runs until all have ended, or a signal comes.
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     if let Some(address) = &args.serve {
@@ -67,6 +70,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     let view = View::new(&args.y, super::axis(args.x), &paths)?;
     let requests = signals::install()?;
     let _held = requests.hold();
+    signals::insist(requests.clone(), UNREAD)?;
     let mut runs: Vec<Watched> =
         paths.iter().map(|path| Watched::new(path, &view)).collect::<Result<_, _>>()?;
     let is_live = std::io::stdout().is_terminal();

@@ -79,7 +79,8 @@ pub fn last_of_another<'a>(way: impl Iterator<Item = &'a Path>) -> Option<(&'a P
     way.filter_map(|path| Some((path, another_maker(path)?))).last()
 }
 
-/// The user to whom a name belongs; of a link that is its maker, also where a slash behind it would lead through.
+/// The owner of a file, a directory or a link. A slash or `/.` behind a link's name is ignored: the link's owner
+/// counts, not its target's.
 fn owner(path: &Path) -> Option<u32> {
     path.components().as_path().symlink_metadata().ok().map(|found| found.uid())
 }

@@ -9,6 +9,7 @@ use super::gather::Wanted;
 use super::groups::{Group, Verdict, groups, sort_by_mean, verdicts};
 pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
+use super::notes;
 use super::runs::{Run, read_all};
 use super::stats::Spread;
 use super::target::{self, Target};
@@ -17,6 +18,7 @@ use crate::recipe::{is_default, spelled};
 use crate::run::RunError;
 use crate::run::column::{Better, Unit};
 use crate::wording::count;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// How a comparison is made.
@@ -107,8 +109,9 @@ impl Comparison {
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
         let Options { cut, further, targets, .. } = options;
         let others = |metric: &&Metric| metrics::find(&metric.name).is_none() && !further.contains(metric);
-        let gathered: Vec<Metric> =
-            further.iter().chain(options.drawn.iter().filter(others)).cloned().collect();
+        let drawn = options.drawn.iter().filter(others).cloned();
+        let rate = cut.map(|_| notes::learning_rate());
+        let gathered: Vec<Metric> = further.iter().cloned().chain(drawn).chain(rate).collect();
         let runs = read_all(paths, Wanted { cut: *cut, further: &gathered, targets })?;
         let goals = goals(targets);
         let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
@@ -150,7 +153,9 @@ impl Comparison {
         let differences = differences(&runs);
         let mut groups = groups(&runs, &differences.differing);
         if let Some(metric) = &sorted_by {
-            sort_by_mean(&mut groups, &runs, metric, (&ends, options.reverse));
+            // in the order that the runs have now
+            let footing = Footing::new(&runs, metric);
+            sort_by_mean(&mut groups, &runs, (metric, &footing), (&ends, options.reverse));
         }
         let judged: Vec<_> =
             judges.into_iter().map(|metric| (metric.clone(), Footing::new(&runs, metric))).collect();
@@ -185,7 +190,7 @@ impl Comparison {
             judged,
             targets,
             goals,
-            further: gathered,
+            further: further.clone(),
             asked,
             measures,
             shown,
@@ -207,34 +212,34 @@ impl Comparison {
         &self.judged[0].1
     }
 
-    /// The metrics that are shown or decide something of which runs were measured on different data, with which runs
-    /// were measured on the same.
+    /// The metrics that are shown, drawn or decide something and that were measured on different data, each with which
+    /// runs were measured on the same.
     pub(super) fn mixed(&self) -> impl Iterator<Item = &(Metric, Footing)> {
         self.footings.iter().filter(|(_, footing)| footing.is_mixed())
     }
 
-    /// Whether two runs, by their places, were measured alike by a metric that is shown.
+    /// Whether two runs, by their places, were measured alike by a metric.
     pub(super) fn are_alike(&self, metric: &Metric, one: usize, other: usize) -> bool {
-        let mixed = self.mixed().find(|(known, _)| known == metric);
-        mixed.is_none_or(|(_, footing)| footing.sets[one] == footing.sets[other])
+        let footing = self.footing_by(metric);
+        footing.sets[one] == footing.sets[other]
     }
 
-    /// In what those runs of a group that have a value of a metric were measured differently, as phrases; `None` where
-    /// they may have a mean. What tells runs of the whole comparison apart does so within a group, too.
-    pub(super) fn differing(&self, group: &Group, metric: &Metric) -> Option<Vec<&'static str>> {
+    /// Which runs were measured on the same data by a metric.
+    pub(super) fn footing_by(&self, metric: &Metric) -> Cow<'_, Footing> {
         match self.footings.iter().find(|(known, _)| known == metric) {
-            Some((_, footing)) if footing.is_uniform() => None,
-            Some((_, footing)) if footing.divides(group, &self.runs, metric) => {
-                Some(footing.differing.clone())
-            }
-            _ => group.differing(&self.runs, metric),
+            Some((_, footing)) => Cow::Borrowed(footing),
+            None => Cow::Owned(Footing::new(&self.runs, metric)),
         }
     }
 
-    /// Mean and spread of a metric over those runs of a group that have it, where they were not measured differently.
+    /// [`Footing::differing_in`] of a group by a metric.
+    pub(super) fn differing(&self, group: &Group, metric: &Metric) -> Option<Vec<&'static str>> {
+        self.footing_by(metric).differing_in(group, &self.runs, metric)
+    }
+
+    /// [`Footing::spread`] of a group by a metric.
     pub(super) fn spread(&self, group: &Group, metric: &Metric) -> Option<Spread> {
-        let spread = group.spread_of_all(&self.runs, metric)?;
-        self.differing(group, metric).is_none().then_some(spread)
+        self.footing_by(metric).spread(group, &self.runs, metric)
     }
 
     /// The measures that people see, whatever the comparison is written as.

@@ -4,7 +4,8 @@ use super::basis::Basis;
 use super::groups::Group;
 use super::metrics::Metric;
 use super::runs::Run;
-use std::collections::HashMap;
+use super::stats::Spread;
+use std::collections::{BTreeSet, HashMap};
 
 /// The runs of a comparison in sets whose judged metric was measured on the same data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Footing {
     pub differing: Vec<&'static str>,
     /// Whether what is on record of all runs is equal as it is, so that no part of them is of several sets either.
     is_uniform: bool,
+    /// What the runs of each set were measured on, where there are several.
+    bases: Vec<Basis>,
 }
 
 impl Footing {
@@ -28,7 +31,7 @@ impl Footing {
         let known = Basis::settled(bases);
         if Basis::alike(&known) {
             let sets = runs.iter().map(|run| run.is_measured(metric).then_some(0)).collect();
-            return Self { sets, differing: Vec::new(), is_uniform };
+            return Self { sets, differing: Vec::new(), is_uniform, bases: Vec::new() };
         }
         let mut known = known.into_iter();
         let bases: Vec<Option<Basis>> =
@@ -42,44 +45,59 @@ impl Footing {
         let mut known: Vec<(&Basis, usize)> = known.into_iter().collect();
         known.sort_by_key(|(_, set)| *set);
         let known: Vec<&Basis> = known.into_iter().map(|(basis, _)| basis).collect();
-        Self { sets, differing: Basis::differing(&known), is_uniform: false }
+        let differing = Basis::differing(&known);
+        Self { sets, differing, is_uniform: false, bases: known.into_iter().cloned().collect() }
     }
 
     /// The set of a group of replicas by a metric; `None` if none of its runs that count towards a mean has it, or if
     /// they are of several sets.
     #[must_use]
     pub fn of_group(&self, group: &Group, runs: &[Run], metric: &Metric) -> Option<usize> {
-        let mut sets = self.sets_of(group, runs, metric);
+        let mut sets = group.measured(runs, metric).filter_map(|run| self.sets[run]);
         let first = sets.next()?;
         sets.all(|set| set == first).then_some(first)
     }
 
-    /// Whether the runs of a group that count towards a mean of a metric are of several sets.
+    /// In what some of the runs, by their places, were measured differently by a metric, as phrases; `None` where they
+    /// may have a mean. What tells all runs apart tells these, and a record of an earlier version among the others may
+    /// have kept them together that differ by themselves.
     #[must_use]
-    pub fn divides(&self, group: &Group, runs: &[Run], metric: &Metric) -> bool {
-        let mut sets = self.sets_of(group, runs, metric);
-        sets.next().is_some_and(|first| sets.any(|set| set != first))
+    pub fn differing_among(
+        &self,
+        some: &[usize],
+        runs: &[Run],
+        metric: &Metric,
+    ) -> Option<Vec<&'static str>> {
+        if self.is_uniform {
+            return None;
+        }
+        let sets: BTreeSet<usize> = some.iter().filter_map(|&run| self.sets[run]).collect();
+        if sets.len() > 1 {
+            let bases: Vec<&Basis> = sets.into_iter().map(|set| &self.bases[set]).collect();
+            return Some(Basis::differing(&bases));
+        }
+        let alone = Basis::of_each(some.iter().map(|&run| &runs[run]), metric);
+        (!Basis::alike(&alone)).then(|| Basis::differing(&alone.iter().collect::<Vec<_>>()))
     }
 
-    fn sets_of<'a>(
-        &'a self,
-        group: &'a Group,
-        runs: &'a [Run],
-        metric: &'a Metric,
-    ) -> impl Iterator<Item = usize> + 'a {
-        group.measured(runs, metric).filter_map(|run| self.sets[run])
+    /// In what those runs of a group that have a value of a metric were measured [differently](Self::differing_among).
+    #[must_use]
+    pub fn differing_in(&self, group: &Group, runs: &[Run], metric: &Metric) -> Option<Vec<&'static str>> {
+        self.differing_among(&group.with_value(runs, metric), runs, metric)
+    }
+
+    /// Mean and spread of a metric over the complete runs of a group that have it, one for each seed. The way to a
+    /// target is known of every run that has reached it, complete or not. `None` where they were measured differently.
+    #[must_use]
+    pub fn spread(&self, group: &Group, runs: &[Run], metric: &Metric) -> Option<Spread> {
+        let spread = group.spread(runs, metric)?;
+        self.differing_in(group, runs, metric).is_none().then_some(spread)
     }
 
     /// How many sets there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.sets.iter().flatten().max().map_or(0, |last| last + 1)
-    }
-
-    /// Whether no part of the runs can be of several sets, either.
-    #[must_use]
-    pub fn is_uniform(&self) -> bool {
-        self.is_uniform
     }
 
     /// Whether runs were measured on different data.

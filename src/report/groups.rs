@@ -1,6 +1,5 @@
 //! Groups of runs that differ only in the seed, and what their spread allows to conclude.
 
-use super::basis::Basis;
 use super::differences::{label, meant, replica_key};
 use super::footing::Footing;
 use super::metrics::Metric;
@@ -34,10 +33,11 @@ impl Group {
         self.runs.iter().copied().filter(|run| self.copies.iter().all(|(copy, _)| copy != run))
     }
 
-    /// The runs whose value of a metric [counts](Run::counts), one for each seed, with these values.
-    fn values<'a>(&self, runs: &'a [Run], metric: &Metric) -> Vec<(&'a Run, f64)> {
-        let complete = self.counted().map(|i| &runs[i]).filter(|run| run.counts(metric));
-        let value = |run: &'a Run| Some((run, run.results.get(&metric.name).filter(|v| v.is_finite())?));
+    /// The runs whose value of a metric [counts](Run::counts), one for each seed, by their place in the comparison,
+    /// with these values.
+    fn values(&self, runs: &[Run], metric: &Metric) -> Vec<(usize, f64)> {
+        let complete = self.counted().filter(|&i| runs[i].counts(metric));
+        let value = |i: usize| Some((i, runs[i].results.get(&metric.name).filter(|v| v.is_finite())?));
         complete.filter_map(value).collect()
     }
 
@@ -46,23 +46,14 @@ impl Group {
         self.counted().filter(|&i| runs[i].counts(metric) && runs[i].is_measured(metric))
     }
 
-    /// In what those of its runs that have a value of a metric were measured differently, as phrases; `None` where they
-    /// may have a mean.
-    #[must_use]
-    pub fn differing(&self, runs: &[Run], metric: &Metric) -> Option<Vec<&'static str>> {
-        let bases = Basis::of_each(self.values(runs, metric).into_iter().map(|(run, _)| run), metric);
-        (!Basis::alike(&bases)).then(|| Basis::differing(&bases.iter().collect::<Vec<_>>()))
+    /// The runs whose value of a metric counts, by their place in the comparison.
+    pub(super) fn with_value(&self, runs: &[Run], metric: &Metric) -> Vec<usize> {
+        self.values(runs, metric).into_iter().map(|(run, _)| run).collect()
     }
 
-    /// Mean and spread of a metric over the complete runs that have it, one for each seed. The way to a target is known
-    /// of every run that has reached it, complete or not. `None` where they were measured on different data.
-    #[must_use]
-    pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
-        self.spread_of_all(runs, metric).filter(|_| self.differing(runs, metric).is_none())
-    }
-
-    /// As [`spread`](Self::spread), of runs of which it is known that they were measured on the same data.
-    pub(super) fn spread_of_all(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
+    /// Mean and spread of a metric over the complete runs that have it, however these were
+    /// [measured](super::footing::Footing::spread).
+    pub(super) fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
         let values: Vec<f64> = self.values(runs, metric).iter().map(|(_, value)| *value).collect();
         spread(&values)
     }
@@ -139,12 +130,12 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
 pub(super) fn sort_by_mean(
     groups: &mut Vec<Group>,
     runs: &[Run],
-    metric: &Metric,
+    (metric, footing): (&Metric, &Footing),
     (ends, is_reversed): (&[usize], bool),
 ) {
     let sign = if metric.better == Better::Lower { 1.0 } else { -1.0 };
     let place = |group: &Group| {
-        let mean = group.spread(runs, metric).map_or(f64::INFINITY, |spread| sign * spread.mean);
+        let mean = footing.spread(group, runs, metric).map_or(f64::INFINITY, |spread| sign * spread.mean);
         (ends.partition_point(|end| *end <= group.runs[0]), mean)
     };
     let mut placed: Vec<_> = groups.drain(..).map(|group| (place(&group), group)).collect();
@@ -236,11 +227,13 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
                 sets[set].push((i, group));
             }
         }
-        sets.into_iter().map(move |of_set| (metric, of_set))
+        sets.into_iter().map(move |of_set| (metric, footing, of_set))
     });
-    for (metric, of_set) in sets {
-        let mut known: Vec<(usize, Spread)> =
-            of_set.into_iter().filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
+    for (metric, footing, of_set) in sets {
+        let mut known: Vec<(usize, Spread)> = of_set
+            .into_iter()
+            .filter_map(|(i, group)| Some((i, footing.spread(group, runs, metric)?)))
+            .collect();
         known.sort_by(|(_, a), (_, b)| match metric.better {
             Better::Lower => a.mean.total_cmp(&b.mean),
             Better::Higher => b.mean.total_cmp(&a.mean),

@@ -6,7 +6,7 @@ use super::error::Context;
 use super::lock::{self, Lock};
 use super::record::{self, RunRecord};
 use super::{deletion, fault, files};
-use crate::regular::{self, OFlags, OpenDir};
+use crate::regular::{self, OpenDir};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -92,33 +92,6 @@ impl RunDir {
             // what cannot be read is said by what needs it
             _ => Ok(()),
         }
-    }
-
-    /// Checks what [`create_or_open`](Self::create_or_open) and the run's logs would stumble over: links, pipes and
-    /// directories in the place of files. With `fresh`, most would be discarded. Nothing at `path` is no error.
-    ///
-    /// Errors: [`RunError::Io`] names the file; those of [`lock::check_may_take`].
-    pub fn check_usable(path: &Path, runs_dir: &Path, fresh: bool) -> Result<(), RunError> {
-        let dir = match regular::open_followed(path, runs_dir) {
-            Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => return Ok(()),
-            dir => dir.context("begin a run in", path)?,
-        };
-        if path.is_symlink() && !dir.has(RECIPE) {
-            regular::refuse_link(path).context("begin a run in", path)?;
-        }
-        let files: &[&str] = if fresh { &[] } else { &[TRAIN_CSV, VAL_CSV, SAMPLES] };
-        for name in files.iter().filter(|name| dir.has(name)) {
-            dir.open_file(name, OFlags::RDONLY).context("open", &dir.join(name))?;
-        }
-        lock::check_may_take(&dir)?;
-        if !fresh && dir.has(RECIPE) {
-            // which may be a link
-            regular::open(&dir.join(RECIPE)).context("read", &dir.join(RECIPE))?;
-        }
-        if dir.has(CHECKPOINTS) {
-            dir.own(CHECKPOINTS).context("use", &dir.join(CHECKPOINTS))?;
-        }
-        Ok(())
     }
 
     fn lock(dir: OpenDir) -> Result<Self, RunError> {

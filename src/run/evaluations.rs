@@ -74,6 +74,8 @@ pub fn append(run: &Path, trusted: &Path, evaluation: &Evaluation) -> Result<(),
     let mut held = locked(&run)?;
     let mut text = String::new();
     held.by_ref().take(regular::LOG).read_to_string(&mut text).context("read", &path)?;
+    // who holds the lock is the only writer: what is left of others was killed
+    files::remove_temporaries(&run, dir::EVAL_CSV);
     let text = with_row(&text, evaluation).map_err(|problem| RunError::malformed(&path, problem))?;
     files::write_in(&run, dir::EVAL_CSV, text.as_bytes(), "eval_csv")
 }

@@ -9,7 +9,7 @@
 use super::deletion::{self, delete};
 use super::error::Context;
 use super::{RunError, fault};
-use crate::regular::{OpenDir, is_temporary, temporary_name};
+use crate::regular::{self, OpenDir, is_temporary, temporary_name};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
@@ -131,6 +131,18 @@ pub fn sweep(dir: &OpenDir) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// Deletes the files that writers of this name have left half-written. Only for the one writer that there is; what
+/// cannot be deleted stays.
+pub(super) fn remove_temporaries(dir: &OpenDir, name: &str) {
+    let is_left = |other: &OsString| {
+        let rest = regular::meant(other).and_then(|meant| meant.to_str()?.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with('-'))
+    };
+    for left in dir.names().unwrap_or_default().iter().filter(|name| is_left(name)) {
+        let _ = dir.remove_file(left);
+    }
 }
 
 /// Creates a directory and its missing ancestors, and makes their names durable.

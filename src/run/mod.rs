@@ -33,6 +33,7 @@ pub mod samples;
 pub mod seal;
 mod status;
 mod tensors;
+pub mod usable;
 
 pub use checkpoint::{CheckpointData, CheckpointState};
 pub use columns::{TrainRow, ValRow};

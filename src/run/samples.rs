@@ -95,6 +95,19 @@ pub fn cut_back(
     first_step_to_drop: Option<u64>,
     written: Option<&FileDigest>,
 ) -> Result<(), RunError> {
+    let bytes = read(run)?;
+    let known = written.and_then(|written| seal::beginning(&bytes, written)).unwrap_or(&bytes);
+    let kept = first_step_to_drop.map_or(&b""[..], |step| before(known, step));
+    if kept.len() < bytes.len() {
+        files::write_in(run, SAMPLES, kept, "samples_cut")?;
+    }
+    Ok(())
+}
+
+/// The file's contents; none of a missing one.
+///
+/// Errors: [`RunError::Io`]; [`RunError::Log`] for a file that begins with no sample, which no run has written.
+pub fn read(run: &OpenDir) -> Result<Vec<u8>, RunError> {
     let path = run.join(SAMPLES);
     let bytes = run.read(SAMPLES, regular::LOG).context("read", &path)?;
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -104,12 +117,7 @@ pub fn cut_back(
     if !is_ours {
         return Err(RunError::Log { path, problem: "it does not begin with a sample".to_owned() });
     }
-    let known = written.and_then(|written| seal::beginning(&bytes, written)).unwrap_or(&bytes);
-    let kept = first_step_to_drop.map_or(&b""[..], |step| before(known, step));
-    if kept.len() < bytes.len() {
-        files::write_in(run, SAMPLES, kept, "samples_cut")?;
-    }
-    Ok(())
+    Ok(bytes)
 }
 
 /// What stands before the first sample of a step or a later one.

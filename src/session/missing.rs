@@ -26,9 +26,9 @@ pub const SHIPPED: &[Shipped] = &[
     Shipped { name: "tinyshakespeare.txt", heading: "Tiny Shakespeare", fetch: "tinyshakespeare" },
 ];
 
-/// Data of recipes that the program carries which another user has put where nobody has said that they lie: the
-/// directory, or else the first file, on the way to them that is neither this process's user's nor root's, and whose it
-/// is.
+/// Data of another user where recipes that the program carries look for them, although no one has named that place: the
+/// outermost directory on the way, or else the first file, that belongs neither to this process's user nor to root. The
+/// number is its owner's.
 pub(super) fn of_another(resolved: &Resolved) -> Option<(PathBuf, u32)> {
     let on_way = |path: &Path| {
         let datasets = path.ancestors().position(|above| above.ends_with(DATASETS))?;

@@ -8,7 +8,7 @@ use super::standing::Standing;
 use super::{continued, leader, machine, meaning, measured};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
-use crate::run::{RunDir, RunError, RunRecord, checkpoint};
+use crate::run::{RunError, RunRecord, checkpoint, usable};
 use std::path::Path;
 
 /// Finds what a call would find before the first step of a run, and tells the audience. The caller has looked for runs
@@ -25,14 +25,19 @@ pub(super) fn rehearse(
 ) -> anyhow::Result<Ending> {
     // what is discarded need not be readable
     let standing = match Standing::of(run, resolved.recipe.schedule.stop_at_val_loss) {
-        Err(_) if call.fresh => Standing::damaged(run),
-        standing => standing?,
+        Err(_) if call.fresh => Ok(Standing::damaged(run)),
+        standing => standing,
     };
-    if let Standing::Live { holder, .. } = standing {
+    if let Ok(Standing::Live { holder, .. }) = standing {
         return Err(RunError::Locked { path: run.to_owned(), holder }.into());
     }
-    RunDir::check_usable(run, call.runs_dir, call.fresh)?;
+    let dir = usable::check_directory(run, call.runs_dir)?;
+    // the call names the directory before it reads the logs in it
     call.audience.result(run)?;
+    if let Some(dir) = dir.filter(|_| !call.fresh) {
+        usable::check_files(&dir)?;
+    }
+    let standing = standing?;
     let start = if call.fresh || standing == Standing::NotBegun {
         None
     } else {

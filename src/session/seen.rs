@@ -154,9 +154,9 @@ impl Data {
         let unwritten = all.iter().filter(|(_, info)| info.holes > 0 && known.insert(&info.name));
         let unwritten = unwritten.map(|(key, info)| (*key, relative(&info.name), info.holes)).collect();
         let is_mixture = !self.train.sources().is_empty();
-        let train = Some(("data.train", &self.train)).filter(|_| !is_mixture);
-        let sets = train.into_iter().chain(self.validation().map(|(_, set)| ("data.val", set)));
-        let repeated = sets.flat_map(|(key, set)| repeated(set).map(move |name| (key, name))).collect();
+        let train = Some((true, &self.train)).filter(|_| !is_mixture);
+        let sets = train.into_iter().chain(self.validation().map(|(_, set)| (false, set)));
+        let repeated = sets.flat_map(|(trains, set)| repeated(set).map(move |name| (trains, name))).collect();
         let (before, sets) = self.trained_before(&self.start.trained_on());
         let seen_before = (before == Some(TrainedBefore::ValidationData)).then_some(sets);
         let cut = self.tasks.found.iter().filter(|task| task.cut.contexts > 0);

@@ -36,7 +36,8 @@ pub struct Throughput {
     pub peak: Peak,
     /// Median milliseconds of a step.
     pub step_ms: f64,
-    /// Median milliseconds by phase, in the order of a step.
+    /// Median milliseconds by phase, in the order of a step. `other` is what they leave of the step, with what it
+    /// waited for the processor.
     pub phases: Vec<(String, f64)>,
     /// Every launch of a step on a CUDA device, with its seconds: of the step whose launches took their median.
     pub launches: Vec<Noted>,
@@ -289,9 +290,7 @@ impl Bench<'_> {
                 tell(Progress::WarmUp { step: step + 1, ms: total });
                 continue;
             }
-            let known: f64 = parts.iter().map(|(_, ms)| ms).sum::<f64>() + data_ms;
             parts.push(("data".to_owned(), data_ms));
-            parts.push(("other".to_owned(), total - known));
             totals.push(total);
             launches.push(launched);
             for (phase, ms) in parts {
@@ -301,7 +300,7 @@ impl Bench<'_> {
                 samples.entry(phase).or_default().push(ms);
             }
         }
-        let phases = order
+        let mut phases: Vec<(String, f64)> = order
             .into_iter()
             .map(|phase| {
                 let ms = samples.get_mut(&phase).and_then(|ms| median(ms)).unwrap_or(f64::NAN);
@@ -309,6 +308,8 @@ impl Bench<'_> {
             })
             .collect();
         let step_ms = median(&mut totals).unwrap_or(f64::NAN);
+        let known: f64 = phases.iter().map(|(_, ms)| ms).sum();
+        phases.push(("other".to_owned(), (step_ms - known).max(0.0)));
         let seconds = |step: &Vec<Noted>| step.iter().filter_map(|noted| noted.seconds).sum::<f64>();
         launches.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
         let launches = launches.swap_remove(launches.len() / 2);

@@ -49,7 +49,9 @@ impl Access {
         let (host, site) = (request.host.as_deref().unwrap_or_default(), request.fetch_site.as_deref());
         let is_foreign = site.is_some_and(|site| !matches!(site, "same-origin" | "none"))
             || request.origin.as_deref().is_some_and(|origin| !is_of(origin, host));
-        if is_foreign && request.fetch_mode.as_deref() != Some("navigate") {
+        // but a link of it may lead to the page
+        let is_link = request.fetch_mode.as_deref() == Some("navigate") && request.path == "/";
+        if is_foreign && !is_link {
             return Err((Refusal::Forbidden, None));
         }
         if request.is_other { Err((Refusal::Method, None)) } else { Ok(request) }
@@ -122,9 +124,10 @@ mod tests {
     #[test]
     fn a_page_of_another_site_may_only_lead_here() {
         let access = Access::of_loopback();
-        let of = |site: &str, mode: &str| {
+        let to = |path: &str, site: &str, mode: &str| {
             let word = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
             let request = Request {
+                path: path.to_owned(),
                 host: word("localhost:1"),
                 fetch_site: word(site),
                 fetch_mode: word(mode),
@@ -132,6 +135,8 @@ mod tests {
             };
             access.admit(request).is_ok()
         };
+        let of = |site: &str, mode: &str| to("/", site, mode);
+        assert!(!to("/compare", "cross-site", "navigate") && to("/compare", "same-origin", "cors"));
         assert!(
             of("", "") && of("none", "navigate") && of("same-origin", "cors") && of("cross-site", "navigate")
         );

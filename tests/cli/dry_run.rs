@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use support::{Ended, Lab, everything, tiny};
+use support::{Ended, Lab, as_nobody, everything, tiny};
 
 /// The call with `--dry-run`, which must leave everything in the directory of runs as it is.
 fn rehearsed(lab: &Lab, args: &[String]) -> Ended {
@@ -99,13 +99,25 @@ fn what_is_in_the_place_of_a_file_is_found_by_the_rehearsal_too() {
         // texts are generated in some runs only
         fs::rename(run.join(name), &elsewhere).or_else(|_| fs::write(&elsewhere, "")).expect("moved");
         symlink(&elsewhere, run.join(name)).expect("a link");
-        for ended in [rehearsed(&lab, &tiny("runs", &[])), lab.run(tiny("runs", &[]))] {
+        let both = [rehearsed(&lab, &tiny("runs", &[])), lab.run(tiny("runs", &[]))];
+        for ended in &both {
             ended.expect(1).says(&[name, "link"]);
         }
+        assert_eq!(both[0].stdout, both[1].stdout, "{name}");
         fs::remove_file(run.join(name)).expect("the link");
         fs::rename(&elsewhere, run.join(name)).expect("moved back");
         fs::remove_dir_all(&run).expect("removed");
     }
+    // samples that no run has written, where a checkpoint of the beginning says nothing of them
+    let run = lab.crash("runs", &[], "csv.before_row:2");
+    fs::write(run.join("samples.txt"), "zz\n").expect("written");
+    let args = tiny("runs", &[]);
+    let both = [rehearsed(&lab, &args), lab.run(&args)];
+    for ended in &both {
+        ended.expect(1).says(&["does not begin with a sample"]);
+    }
+    assert_eq!(both[0].stdout, both[1].stdout);
+    fs::remove_dir_all(&run).expect("removed");
     // what is discarded may be anything, and of a finished run the record counts
     let call = |name: &str, more: &[&str]| {
         let run = lab.train(&["schedule.max_steps=4"]);
@@ -200,4 +212,18 @@ fn several_recipes_are_rehearsed_in_order() {
     let again = rehearsed(&lab, &args(&[]));
     assert_eq!((again.expect(0).stderr.matches("already finished").count(), &again.stdout), (2, &dry.stdout));
     rehearsed(&lab, &args(&["missing.toml"])).expect(2).says(&["missing.toml"]);
+}
+
+#[test]
+fn what_may_not_be_written_is_found_by_the_rehearsal_too() {
+    let lab = Lab::new();
+    let run = lab.crash("runs", &[], "csv.before_row:12");
+    let id = run.file_name().and_then(|id| id.to_str()).expect("an id");
+    for name in ["train.csv", "checkpoints"] {
+        let closed = format!("chown -R 65534 . && chmod 755 . && chown -R 0 runs/{id}/{name}");
+        let args = tiny("runs", &[]).into_iter().chain(["--dry-run".to_owned()]);
+        let Some(dry) = as_nobody(&lab, &closed, args) else { return };
+        dry.expect(1).says(&[name, "ermission denied"]);
+        assert_eq!(dry.stdout, format!("runs/{id}\n"));
+    }
 }

@@ -149,7 +149,13 @@ fn results_are_appended_to_the_run_and_compared() {
     );
     let steps: Vec<&str> = lines[1..].iter().map(|line| line.split(',').nth(1).expect("a step")).collect();
     assert_eq!(steps, ["4", "8", "12"]);
+    // what an evaluation that was killed has left goes with the next one
+    let left = [".tmp-eval.csv-1-0", ".tmp-eval.csv-old-1-0"].map(|name| run.join(name));
+    let other = run.join(".tmp-val.csv-1-0");
+    left.iter().chain([&other]).for_each(|path| fs::write(path, "half").expect("written"));
     eval(&lab, [shown(&run), "--save", "--tasks", "choices.jsonl"]).expect(0);
+    assert!(!left.iter().any(|path| path.exists()) && other.exists());
+    fs::remove_file(other).expect("removed");
     let text = fs::read_to_string(run.join("eval.csv")).expect("a file");
     assert_eq!(text.lines().count(), 5, "{text}");
     assert!(

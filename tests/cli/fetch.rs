@@ -130,7 +130,7 @@ fn nothing_is_fetched_into_a_directory_that_another_user_has_put_there() {
         _ => Reply::part(&held, asked),
     });
     let own = lab.path("got");
-    for theirs in [".fetch", "deep"] {
+    for theirs in [".fetch", "deep", ".prepare"] {
         fs::create_dir_all(own.join(theirs)).expect("a directory");
         // only root can give a directory away
         if chown(own.join(theirs), Some(12345), None).is_err() {
@@ -141,6 +141,7 @@ fn nothing_is_fetched_into_a_directory_that_another_user_has_put_there() {
         assert!(!own.join("deep/a.bin").exists());
         chown(own.join(theirs), Some(0), None).expect("taken back");
     }
+    fs::remove_dir(own.join(".prepare")).expect("removed");
     fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
     assert_eq!(fs::read(own.join("deep/a.bin")).expect("read"), file);
 }

@@ -26,6 +26,7 @@ fn a_name_that_leads_out_of_the_directory_is_refused() {
         ".hg/hgrc",
         "a/git~1/config",
         ".git. /config",
+        ".git::$INDEX_ALLOCATION/config",
         "_darcs/prefs/defaults",
         "a/HEAD",
     ] {

@@ -136,7 +136,10 @@ fn what_another_user_puts_beside_weights_does_not_say_what_they_are() {
         ended.expect(2).says(&["config.json", "belongs to user 12345", "directory of your own"]);
     }
     lchown(lab.path("model/config.json"), Some(0), None).expect("taken back");
-    for (name, text) in [("meta.pkl", "x"), ("tokenizer.json", "{}"), ("model.safetensors", "x")] {
+    let class = r#"{"tokenizer_class": "GPT2Tokenizer"}"#;
+    let theirs = [("meta.pkl", "x"), ("tokenizer.json", "{}"), ("tokenizer_config.json", class)];
+    let theirs = theirs.into_iter().chain(["vocab.json", "merges.txt", "vocab.txt"].map(|name| (name, "{}")));
+    for (name, text) in theirs.chain([("model.safetensors", "x")]) {
         let path = lab.write(&format!("model/{name}"), text);
         assert!(given(&path));
         eval("model").expect(2).says(&[name, "belongs to user 12345"]);

@@ -4,7 +4,7 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::{Fake, compared as json, printed as text};
+use report_support::{Fake, compared as json, printed as text, prose};
 use serde_json::{Value, json};
 use std::fs;
 use support::Lab;
@@ -714,25 +714,31 @@ fn last_losses_of_data_that_are_read_in_order_are_tested_where_their_rows_are_th
     untested(&["--align", "time"]);
 }
 
-/// A run at its end has the lowest learning rate behind it.
+/// A run near its end has a lower learning rate than one that has just begun.
 #[test]
-fn runs_that_are_aligned_at_unequal_shares_of_their_schedules_are_told_of() {
+fn runs_that_are_aligned_at_unequal_learning_rates_are_told_of() {
     let lab = Lab::new();
-    let write = |more: &str| {
-        for (seed, losses) in [(1, vec![9.0, 8.0, 7.0, 3.0]), (2, vec![9.0; 8])] {
-            let fake = Fake { losses, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) };
-            let run = fake.write(&lab.path("runs"));
-            let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
-            fs::write(run.join("recipe.toml"), format!("{recipe}{more}")).expect("written");
-        }
+    // the rate of each step, of the peak of 1e-3
+    let write = |id: &str, rates: &[&str]| {
+        let losses = vec![9.0; rates.len()];
+        let run = Fake { losses, ..Fake::new(id, 1, 1e-3, 3.0) }.write(&lab.path("runs"));
+        let log = fs::read_to_string(run.join("train.csv")).expect("a log");
+        let rated = log.lines().skip(1).zip(rates).map(|(row, rate)| {
+            let cells: Vec<&str> = row.split(',').collect();
+            [&cells[..3], &[*rate], &cells[4..]].concat().join(",")
+        });
+        let rows: Vec<String> = log.lines().take(1).map(str::to_owned).chain(rated).collect();
+        fs::write(run.join("train.csv"), rows.join("\n") + "\n").expect("written");
     };
-    write("");
-    let note = "not equally far in their schedules: fake-1 (100 %) and fake-2 (50 %)";
+    let told = |args: &[&str]| text(&lab, args).contains("learning rates are not the same part");
+    write("fake-1", &["1e-3", "1e-3", "5e-4", "1e-4"]);
+    write("fake-2", &["1e-3"; 8]);
     let said = text(&lab, &["--align", "step"]);
-    assert!(said.contains(note), "{said}");
-    assert!(!text(&lab, &[]).contains("schedules"));
-    write("kind = \"constant\"\n");
-    assert!(!text(&lab, &["--align", "step"]).contains("schedules"));
+    assert!(said.contains("part of their peaks: 10 % of fake-1 and 100 % of fake-2;"), "{said}");
+    // where nothing has decayed yet, and where each is at its own end
+    assert!(!told(&["--align", "step", "--at", "2"]) && !told(&[]));
+    write("fake-2", &["1e-3", "1e-3", "1e-3", "1e-3"]);
+    assert!(!told(&["--align", "step"]));
 }
 
 #[test]
@@ -786,8 +792,50 @@ fn hosts_whose_processors_have_one_name_and_unequal_peak_rates_are_other_machine
     // rates waver with what else a machine does
     let said = write([116e9, 112e9, 95e9, 118e9]);
     assert!(!said.contains(apart) && said.contains("in tokens_per_s"), "{said}");
-    // the slow host is another machine than the middling one, for it is beside the fast ones
+    // 60 is within a quarter of 80, but not of 100, beside which 80 counts as fast
     let said = write([80e9, 60e9, 90e9, 100e9]);
     let no_mean = "lr 1e-3: tokens_per_s, memory_bytes and elapsed_s of its seeds were measured on machines";
     assert!(said.contains(no_mean) && !said.contains("in tokens_per_s"), "{said}");
+    // nor has the curve a mean, and a group without one comes last
+    lab.run(["compare", "runs", "--plot", "a.svg", "--y", "tokens_per_s"]).expect(0);
+    let drawn = prose(&fs::read_to_string(lab.path("a.svg")).expect("drawn"));
+    assert!(drawn.contains("no mean of tokens_per_s where seeds were measured on machines"), "{drawn}");
+    let peak = json!({"processor": "AMD EPYC", "threads": 1, "simd": "avx512", "flops": 100e9});
+    let extra = json!({"device": "cpu", "host": "node-9", "threads": 1, "simd": "avx512", "peak": peak});
+    Fake { tokens_per_s: 900.0, extra, ..Fake::new("fake-9", 1, 5e-3, 3.0) }.write(&lab.path("runs"));
+    let found = json(&lab, &["--by", "tokens_per_s"]);
+    let labels: Vec<&Value> =
+        found["groups"].as_array().expect("groups").iter().map(|group| &group["label"]).collect();
+    assert_eq!(labels, ["lr 3e-3", "lr 5e-3", "lr 1e-3"]);
+}
+
+/// What differs between groups is none of what differs within one.
+#[test]
+fn a_note_on_seeds_names_what_differs_among_them() {
+    let lab = Lab::new();
+    let write = |i: u64, lr: f64, rows: u64, more: &str, last: f64| {
+        let extra = json!({"digests": {"train": "t", "val": "v"}, "plan": {"eval_rows": rows}});
+        let val = vec![(0, 9.0), (4, last)];
+        let run =
+            Fake { extra, val, ..Fake::new(&format!("fake-{i}"), i % 2, lr, 3.0) }.write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        let more = format!("[model]\nblock_size = 64\n[data]\nval = [\"y.bin\"]{more}");
+        fs::write(run.join("recipe.toml"), recipe.replace("[data]", &more)).expect("written");
+    };
+    let bytes = "\ntokenizer = \"bytes\"";
+    for (i, lr, rows, more) in
+        [(0, 1e-3, 10, ""), (1, 1e-3, 20, ""), (2, 3e-3, 10, bytes), (3, 3e-3, 10, bytes)]
+    {
+        write(i, lr, rows, more, 3.5);
+    }
+    let said = text(&lab, &[]);
+    let note =
+        "best_val_loss of its seeds were measured on different data (evaluated tokens), so there is no mean";
+    assert!(said.contains(note), "{said}");
+    // a seed that has no value of a metric keeps no other one from having it
+    write(1, 1e-3, 20, "", 8.0);
+    let found = json(&lab, &["--target", "val_loss=4"]);
+    let groups = found["groups"].as_array().expect("groups").iter();
+    let counts: Vec<&Value> = groups.map(|group| &group["metrics"]["steps_to_val_loss=4"]["n"]).collect();
+    assert!(counts.contains(&&json!(1)) && counts.contains(&&json!(2)), "{counts:?}");
 }

@@ -362,7 +362,8 @@ fn an_order_by_a_loss_says_where_it_does_not_tell_which_run_is_better() {
     let said = |sort: &str| lab.run(["list", "--sort", sort]).expect(0).stdout.clone();
     write("fake-1", "", false);
     write("fake-2", "", true);
-    let seen = "fake-2: validation data are among the training data";
+    write("fake-0", "", true);
+    let seen = "fake-0 and fake-2: validation data are among the training data";
     assert!(said("val_loss").contains(seen) && !said("loss").contains(seen));
     assert!(!said("loss").contains("so this order does not say"));
     write("fake-3", "\ntokenizer = \"bytes\"", false);

@@ -496,14 +496,14 @@ fn readers_who_wait_for_comparisons_leave_room_for_the_page() {
         for mut stream in &asking {
             stream.write_all(b"GET /compare?runs=0 HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it listens");
         }
-        let is_page = server.has_room();
+        let is_served = server.has_room();
         let status = |mut stream: &TcpStream| {
             let mut answer = [0; 12];
             stream.read_exact(&mut answer).expect("an answer");
             String::from_utf8_lossy(&answer[9..]).into_owned()
         };
         let answers: Vec<String> = asking.iter().map(status).collect();
-        assert!(is_page && answers.iter().all(|status| ["200", "503"].contains(&&**status)), "{answers:?}");
+        assert!(is_served && answers.iter().all(|status| ["200", "503"].contains(&&**status)), "{answers:?}");
         answers.iter().filter(|status| *status == "503").count()
     };
     wait("some who are told to ask again", || refused() > 0);

@@ -428,3 +428,14 @@ fn the_page_says_of_how_many_steps_a_point_of_a_long_log_is_a_mean() {
         assert_eq!(said, Some(expected.as_str()));
     }
 }
+
+#[test]
+fn a_mean_of_some_seeds_says_of_how_many_it_is() {
+    let lab = Lab::new();
+    for seed in 1..=3 {
+        let val = if seed == 3 { vec![] } else { vec![(0, 9.0), (4, 3.5)] };
+        Fake { val, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    }
+    let drawn = prose(&String::from_utf8(plot(&lab, "a.svg", &["--y", "val_loss"])).expect("UTF-8"));
+    assert!(drawn.contains("val_loss of fake-1 (n = 3) is that of 2 seeds"), "{drawn}");
+}

@@ -187,3 +187,23 @@ fn on_a_terminal_the_chart_survives_resizing_restarts_and_ends_cleanly() {
     command.args(["-c", PTY]).arg(run.join("train.csv")).env("TERM", "xterm");
     support::ended(command).expect(130);
 }
+
+/// What is written at first is more than a pipe holds.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_ends_a_watch_that_nobody_reads() {
+    let lab = Lab::new();
+    let (_run, _lock) = training(&lab, "fake-0");
+    for i in 1..1000 {
+        Fake::new(&format!("fake-{i}-{}", "x".repeat(60)), 1, 1e-3, 3.0).write(&lab.path("runs"));
+    }
+    let mut live = lab.start(["watch", "runs"]);
+    let status = format!("/proc/{}/status", live.id());
+    // the bit of SIGTERM, 15
+    let catches = |line: &str| u64::from_str_radix(line.trim(), 16).is_ok_and(|caught| caught >> 14 & 1 == 1);
+    let caught = || fs::read_to_string(&status).expect("a process");
+    wait("a handler", || caught().lines().filter_map(|line| line.strip_prefix("SigCgt:")).any(catches));
+    live.signal("TERM");
+    wait("the end", || live.is_over());
+    assert_eq!(live.end().code, Some(143));
+}

@@ -267,14 +267,12 @@ pub(super) fn notes_on_order(items: &[Item], sorted_by: Option<&str>) -> Vec<Str
     let differing = Basis::differing(&bases.iter().collect::<Vec<_>>());
     let mixed = (!differing.is_empty()).then(|| {
         format!(
-            "{column} was measured {}, so this order does not say which is better; `runner compare` ranks those of \
-             the same",
+            "{column} was measured {}, so this order does not say which is better; `runner compare` ranks runs of \
+             the same data",
             Basis::differently(&differing)
         )
     });
-    let of_seen =
-        |run: &&Run| trained_on_validation(run).map(|note| format!("{}: {note}", run.id)).collect::<Vec<_>>();
-    let seen = runs.iter().filter(|_| is_validation).flat_map(of_seen);
+    let seen = if is_validation { trained_on_validation(&runs) } else { Vec::new() };
     mixed.into_iter().chain(seen).collect()
 }
 

@@ -178,7 +178,8 @@ impl Site for Page {
                 if paths.is_empty() {
                     return Answer::NotFound;
                 }
-                let results = live::results(&paths).unwrap_or_else(|error| {
+                let quantities = shared.live().quantities();
+                let results = live::results(&paths, &quantities).unwrap_or_else(|error| {
                     json!({
                         "shared": crate::wording::tame(&error.to_string()), "tables": [], "notes": [],
                         "sentences": [], "remarks": [], "recipes": [], "plan": [],

@@ -214,7 +214,10 @@ fn warn_of_place(out: &Path, tell: &dyn Fn(&str)) {
 fn check_preparations(out: &Path, wanted: &[Wanted]) -> Result<(), FetchError> {
     let directories: BTreeSet<_> = wanted.iter().flat_map(|wanted| wanted.name.ancestors().skip(1)).collect();
     match directories.into_iter().find_map(|below| unfinished::preparation(&out.join(below))) {
-        Some(by) => Err(FetchError::Preparing { out: out.to_owned(), by }),
+        Some(by) => Err(match regular::another_maker(&by) {
+            Some(user) => FetchError::OfAnother { dir: by, user },
+            None => FetchError::Preparing { out: out.to_owned(), by },
+        }),
         None => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use crate::data::unfinished::PREPARE;
 use std::path::{Component, Path, PathBuf};
 
 /// Directories that mean something to this program, or to those that keep versions: these run commands that files in
-/// them name. `git~1` is how file systems of Windows spell the first of them, too.
+/// them name. Windows also finds `.git` under `git~1`.
 const RESERVED: [&str; 10] = [PARTS, PREPARE, ".git", "git~1", ".hg", ".svn", ".bzr", ".jj", ".sl", "_darcs"];
 
 /// Checks all names.
@@ -33,11 +33,12 @@ fn leads_elsewhere(name: &Path) -> bool {
     !is_plain || name.components().any(|part| !matches!(part, Component::Normal(_)))
 }
 
-/// Whether a part of a name is one of [`RESERVED`], in any case and with dots or spaces behind it, which systems of
-/// Windows leave out.
+/// Whether a part of a name is one of [`RESERVED`], in any case. Windows leaves out dots and spaces behind a name, and
+/// what follows a colon names a stream of the same file.
 fn means_something(name: &Path) -> bool {
     let mut parts = name.components().map(|part| part.as_os_str().to_string_lossy().to_lowercase());
-    parts.any(|part| RESERVED.contains(&part.trim_end_matches(['.', ' '])))
+    let file = |part: &str| part.split(':').next().unwrap_or(part).trim_end_matches(['.', ' ']).to_owned();
+    parts.any(|part| RESERVED.contains(&&*file(&part)))
 }
 
 /// Whether a name makes a repository of Git without a work tree, whose `config` names commands: one needs a `HEAD`.

@@ -117,7 +117,7 @@ impl Tokenizer {
             return Ok(characters.map(Self::chars));
         }
         if !is_there {
-            return recognized::in_parts(dir).map(|says_so| says_so.then(|| Self::gpt2().clone()));
+            return recognized::in_parts(dir, &believed).map(|says_so| says_so.then(|| Self::gpt2().clone()));
         }
         believed(&path)?;
         let bytes = regular::read_within(&path, MAX_BYTES);

@@ -91,20 +91,25 @@ fn adds_tokens(post: &Value) -> bool {
 }
 
 /// Whether a directory without a `tokenizer.json` says that its tokenizer is GPT-2's, by the vocabulary and the merges,
-/// as far as they are there, and otherwise by the name of its kind. Errors: in what it is another one.
-pub(super) fn in_parts(dir: &Path) -> Result<bool, String> {
+/// as far as they are there, and otherwise by the name of its kind. `believed` refuses a file that may not say so.
+/// Errors: in what it is another one.
+pub(super) fn in_parts(dir: &Path, believed: &dyn Fn(&Path) -> Result<(), String>) -> Result<bool, String> {
     let mut says_so = false;
     for name in OTHERS {
         let path = dir.join(name);
         if path.symlink_metadata().is_ok() {
+            believed(&path)?;
             return Err(refused(&path, "it is a vocabulary of another kind"));
         }
     }
     let read = |name: &str| {
         let path = dir.join(name);
         path.symlink_metadata().ok()?;
-        let bytes = regular::read_within(&path, MAX_BYTES);
-        Some(bytes.map_err(|error| format!("could not read `{}`: {error}", path.display())))
+        let bytes = || {
+            let bytes = regular::read_within(&path, MAX_BYTES);
+            bytes.map_err(|error| format!("could not read `{}`: {error}", path.display()))
+        };
+        Some(believed(&path).and_then(|()| bytes()))
     };
     let document = |path: &Path, bytes: &[u8]| {
         json::value(bytes).map_err(|error| format!("`{}` is malformed: {error}", path.display()))

@@ -147,21 +147,25 @@ pub(super) fn unread(subject: &Subject) -> Remark {
     })
 }
 
-/// Files that are read twice, as one that a pattern beside its name matches, too.
+/// Files with the contents of an earlier one, for example where a name and a pattern both match it.
 pub(super) fn repeated(subject: &Subject) -> Remark {
     let repeated = &subject.shards?.repeated;
-    let (key, first) = repeated.first()?;
+    let (is_trained_on, first) = repeated.first()?;
     let others = match repeated.len() {
         1 => String::new(),
-        n => format!(", and those of {} more files", n - 1),
+        n => format!(" (and {} more like it)", n - 1),
     };
-    Some((
-        key,
-        format!(
-            "the contents of {first} are among the data already{others}: they are read that much more often"
-        ),
-        "name each file once; `data.train.NAME.weight` says how often parts of a mixture are read".to_owned(),
-    ))
+    let message =
+        format!("{first}{others} repeats the contents of an earlier file, which are read once more");
+    let help = "name each file once";
+    // a part that is set aside is of the training data
+    Some(match *is_trained_on || subject.recipe.data.val_fraction.is_some() {
+        true => {
+            let shares = "a mixture, [{ path = …, weight = … }], says how often parts are read";
+            ("data.train", message, format!("{help}; {shares}"))
+        }
+        false => ("data.val", message, help.to_owned()),
+    })
 }
 
 /// Files with holes. nanoGPT's `prepare.py`, for one, gives a file its length first, and may end before it is filled.

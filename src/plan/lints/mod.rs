@@ -38,8 +38,9 @@ pub struct Shards {
     pub largest: Option<usize>,
     /// Files with holes: the key, the name, and the bytes of these.
     pub unwritten: Vec<(&'static str, String, u64)>,
-    /// Files whose contents an earlier one of the same set has, outside a mixture: the key, and the name.
-    pub repeated: Vec<(&'static str, String)>,
+    /// Files whose contents an earlier one of the same set has, outside a mixture: whether they are trained on, and the
+    /// name.
+    pub repeated: Vec<(bool, String)>,
     /// Those of the validation data of which something is trained on.
     pub shared: Vec<Shared>,
     /// The names of the sets of validation data that the weights were trained on that the run begins with, as far as

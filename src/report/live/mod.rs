@@ -207,7 +207,8 @@ impl Live {
     }
 
     /// What can be drawn: the quantities of the table of columns, and further columns that runs have.
-    fn quantities(&self) -> Vec<Quantity> {
+    #[must_use]
+    pub fn quantities(&self) -> Vec<Quantity> {
         let mut all = quantities().to_vec();
         let most = all.len() + MOST_FURTHER;
         let asked = std::iter::once(self.view.quantity.clone());

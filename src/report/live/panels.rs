@@ -10,7 +10,7 @@ use crate::report::export::{Cell, Column, Table};
 use crate::report::numbers::{compact, thousands};
 use crate::report::page::lines::lines;
 use crate::report::page::results as tables;
-use crate::report::plot;
+use crate::report::plot::{self, Quantity};
 use crate::report::runs::Run;
 use crate::report::sentences::first;
 use crate::run::{RunError, RunRecord};
@@ -28,13 +28,13 @@ const MOST_SAMPLED: usize = 24;
 /// first.
 ///
 /// Errors: [`RunError::NotARun`] if a run is gone.
-pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
+pub fn results(paths: &[PathBuf], quantities: &[Quantity]) -> Result<Value, RunError> {
     let options = Options {
         cut: None,
         judge: None,
         further: Vec::new(),
         named: Vec::new(),
-        drawn: plot::drawn(plot::quantities(), true, paths),
+        drawn: plot::drawn(quantities, true, paths),
         for_people: true,
         targets: Vec::new(),
         order: RowOrder::Best,

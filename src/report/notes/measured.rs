@@ -45,8 +45,9 @@ pub(super) fn mixed<'a>(
     let mut mixed = Vec::new();
     for new in comparison.mixed() {
         let (metric, footing) = new;
+        let is_alike = |other: &Footing| other.sets == footing.sets && other.differing == footing.differing;
         let tells = |(known, of): &&(Metric, Footing)| {
-            known.is_of_column(metric) && (known.is_timed_way() == metric.is_timed_way() || of == footing)
+            known.is_of_column(metric) && (known.is_timed_way() == metric.is_timed_way() || is_alike(of))
         };
         if !told.iter().any(tells) {
             told.push(new);
@@ -192,31 +193,37 @@ pub(super) fn weights_have_seen(run: &Run) -> Option<String> {
     is_so.then(|| format!("the weights that it began with were trained on {of}: {SAYS_NOTHING}"))
 }
 
-/// Which runs are validated on what they, or the weights that they began with, were trained on.
-pub(super) fn trained_on(comparison: &Comparison) -> Vec<String> {
-    let runs = &comparison.runs;
-    [by_note(runs, trains_on_validation), by_note(runs, weights_have_seen)].concat()
+/// Which runs are validated on what they, or the weights that they began with, were trained on, with what these are
+/// called.
+pub(super) fn trained_on_validation(runs: &[&Run], called: impl Fn(&[&Run]) -> String) -> Vec<String> {
+    [by_note(runs, trains_on_validation, &called), by_note(runs, weights_have_seen, &called)].concat()
 }
 
 /// What is noted of runs, once for all of which it is.
-fn by_note(runs: &[Run], note_of: impl Fn(&Run) -> Option<String>) -> Vec<String> {
+fn by_note(
+    runs: &[&Run],
+    note_of: impl Fn(&Run) -> Option<String>,
+    called: impl Fn(&[&Run]) -> String,
+) -> Vec<String> {
     let mut noted: BTreeMap<String, Vec<&Run>> = BTreeMap::new();
-    for run in runs {
+    for &run in runs {
         note_of(run).into_iter().for_each(|note| noted.entry(note).or_default().push(run));
     }
-    noted.into_iter().map(|(note, of)| format!("{}: {note}", names(runs, of.into_iter()))).collect()
+    noted.into_iter().map(|(note, of)| format!("{}: {note}", called(&of))).collect()
 }
 
 /// Which runs began with weights that have, or may have, seen what they are validated on.
 pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let perhaps = runs.iter().filter(|run| run.facts.trained_before == Some(TrainedBefore::OtherData));
-    let mut notes = by_note(runs, trains_on_validation);
+    let all: Vec<&Run> = runs.iter().collect();
+    let called = |of: &[&Run]| names(runs, of.iter().copied());
+    let mut notes = by_note(&all, trains_on_validation, called);
     let evaluated: Vec<&Run> = runs.iter().filter(|run| is_of_seen(comparison, run)).collect();
     if !evaluated.is_empty() {
         notes.push(format!("{}: {OF_SEEN}", names(runs, evaluated.into_iter())));
     }
-    notes.extend(by_note(runs, weights_have_seen));
+    notes.extend(by_note(&all, weights_have_seen, called));
     // among runs that all began so it is the same for all
     let is_some = perhaps.clone().next().is_some() && perhaps.clone().count() < runs.len();
     if is_some {

@@ -7,6 +7,8 @@ mod measured;
 mod schedules;
 mod together;
 
+pub use schedules::learning_rate;
+
 use super::axis::Axis;
 use super::compare::Comparison;
 use super::differences::digest;
@@ -24,8 +26,6 @@ const BEGAN_WITH_WEIGHTS: &str =
 const BRANCHED_OFF: &str = "branched off another run, whose steps count and whose seconds do not";
 
 const BY_FIRST_EVALUATION: &str = "by the first evaluation, so it was reached there or before";
-
-const ALTERED: &str = "had the recipe edited or the data changed since it began, and has no part in means";
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -119,9 +119,11 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes
 }
 
-/// That a run is validated on what it, or the weights that it began with, was trained on, in a phrase for each.
-pub fn trained_on_validation(run: &Run) -> impl Iterator<Item = String> {
-    measured::trains_on_validation(run).into_iter().chain(measured::weights_have_seen(run))
+/// Which runs are validated on what they, or the weights that they began with, were trained on, by their ids.
+#[must_use]
+pub fn trained_on_validation(runs: &[&Run]) -> Vec<String> {
+    let ids = |of: &[&Run]| listed(of.iter().map(|run| tame_line(&run.id)).collect());
+    measured::trained_on_validation(runs, ids)
 }
 
 /// What a picture of these metrics has to say for itself, as it may be shown without the table.
@@ -129,13 +131,14 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String>
     let runs = &comparison.runs;
     let mut notes = Vec::new();
     if drawn.iter().any(|metric| metric.log == dir::VAL_CSV) {
-        notes.extend(measured::trained_on(comparison));
+        let all: Vec<&Run> = runs.iter().collect();
+        notes.extend(measured::trained_on_validation(&all, |of| names(runs, of.iter().copied())));
     }
     notes.extend(measured::emulated(comparison, drawn));
     notes.extend(measured::under_dropout(comparison, drawn));
     if runs.iter().any(Run::is_altered) {
-        let altered = runs.iter().filter(|run| run.is_altered());
-        notes.push(format!("{} {}", names(runs, altered), ALTERED));
+        let altered = names(runs, runs.iter().filter(|run| run.is_altered()));
+        notes.push(format!("a recipe was edited, or data were changed, after it had begun: {altered}"));
     }
     notes
 }

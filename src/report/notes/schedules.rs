@@ -1,35 +1,61 @@
-//! Notes on how far runs are in their schedules where a comparison is cut.
+//! Notes on the learning rates that runs have where a comparison is cut.
 
 use super::super::compare::Comparison;
+use super::super::metrics::Metric;
 use super::super::runs::Run;
-use super::{first_of, name};
+use super::{listed, names};
+use crate::run::column::{Aggregate, Better, Unit};
+use crate::run::dir;
+use std::collections::BTreeMap;
 
-/// The key of the shape of the learning rate, and the shape that stays as it is.
-const KIND: &str = "schedule.kind";
-const CONSTANT: &str = "constant";
-/// Shares of schedules that differ by less say little about losses.
-const NEAR: f64 = 0.05;
+/// The key of the peak of the learning rate.
+const PEAK: &str = "optimizer.lr";
+/// Percent of peaks that differ by less say little about losses.
+const NEAR: u32 = 5;
 
-/// How far runs are in their schedules at the point of comparison, where some have less of the decay of their learning
-/// rate behind them than others.
+/// The learning rate of the last step before the point of comparison. No table shows it.
+#[must_use]
+pub fn learning_rate() -> Metric {
+    Metric {
+        name: "lr_at_the_point".to_owned(),
+        title: "learning rate".to_owned(),
+        meaning: "learning rate of the last step".to_owned(),
+        unit: Unit::Number,
+        better: Better::Lower,
+        for_people: false,
+        leaves: 0,
+        log: dir::TRAIN_CSV,
+        column: "lr".to_owned(),
+        aggregate: Aggregate::Last,
+        target: None,
+    }
+}
+
+/// Which parts of their peak learning rates runs have at the point of comparison, where those differ and some run is
+/// not at its end: at the end of its own schedule each has what its recipe says.
 pub(super) fn unequal(comparison: &Comparison) -> Option<String> {
     comparison.cut?;
     let runs = &comparison.runs;
-    let decays = |run: &&Run| run.value(KIND).is_none_or(|kind| kind.as_str() != Some(CONSTANT));
-    let share = |run: &Run| {
-        let steps = run.results.get("steps").filter(|_| run.complete && run.facts.total_steps > 0)?;
-        Some((steps / run.facts.total_steps as f64).min(1.0))
+    let rate = learning_rate();
+    let percent = |run: &Run| {
+        let peak = run.value(PEAK)?.as_f64().filter(|peak| *peak > 0.0)?;
+        let rate = run.results.get(&rate.name).filter(|_| run.complete)?;
+        Some((100.0 * rate / peak).round() as u32)
     };
-    let shares: Vec<(&Run, f64)> =
-        runs.iter().filter(decays).filter_map(|run| Some((run, share(run)?))).collect();
-    let least = shares.iter().map(|(_, share)| *share).fold(f64::INFINITY, f64::min);
-    let most = shares.iter().map(|(_, share)| *share).fold(0.0, f64::max);
-    (most - least > NEAR).then(|| {
-        let of = |(run, share): &(&Run, f64)| format!("{} ({:.0} %)", name(runs, run), 100.0 * share);
+    let mut by_percent: BTreeMap<u32, Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        percent(run).into_iter().for_each(|percent| by_percent.entry(percent).or_default().push(run));
+    }
+    let (least, most) = (by_percent.keys().next()?, by_percent.keys().next_back()?);
+    let is_on_way =
+        |run: &&Run| run.results.get("steps").is_some_and(|steps| steps < run.facts.total_steps as f64);
+    let are_on_way = by_percent.values().flatten().any(is_on_way);
+    (most - least > NEAR && are_on_way).then(|| {
+        let of = |(percent, of): (&u32, &Vec<&Run>)| format!("{percent} % of {}", names(runs, of.iter().copied()));
         format!(
-            "at the point of comparison, runs are not equally far in their schedules: {}; a loss falls as the learning \
-             rate decays, so that of the shorter schedule is flattered",
-            first_of(shares.iter(), of)
+            "at the point of comparison, learning rates are not the same part of their peaks: {}; a loss falls as the \
+             rate decays, which flatters runs with more of their decay behind them",
+            listed(by_percent.iter().map(of).collect())
         )
     })
 }

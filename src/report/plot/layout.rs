@@ -26,9 +26,9 @@ const TITLE_GAP: f32 = 14.0;
 const FEW_ROWS: usize = 8;
 /// Shades in a legend; those between them are not named.
 const MOST_ENTRIES: usize = 20;
-/// The line of a target.
 /// From one line of the note to the next.
 const NOTE_LINE: f32 = SMALL + 4.0;
+/// The line of a target.
 const TARGET_DASH: &[f32] = &[5.0, 4.0];
 /// Points are marked singly up to so many.
 const MOST_MARKS: usize = 40;

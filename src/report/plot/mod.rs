@@ -62,6 +62,8 @@ pub struct Series {
     pub marks: Curve,
     /// The smallest and the largest number of rows that a value of the line was averaged over, among the runs.
     pub window: Option<(usize, usize)>,
+    /// Columns that not all runs of a mean have, with how many do.
+    of_some: Vec<(String, usize)>,
     /// Whether the runs were evaluated on different data, so that their evaluations have no mean.
     is_mixed: bool,
     /// How the runs' speeds were measured differently, so that they have no mean.
@@ -123,7 +125,7 @@ pub fn drawn<'a>(
 pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
     let read_group = |group: &Group| -> Vec<Series> {
         let runs = plotted(group, &comparison.runs);
-        options.quantities.iter().map(|quantity| series(&runs, quantity, options)).collect()
+        options.quantities.iter().map(|quantity| series(comparison, &runs, quantity, options)).collect()
     };
     let mut by_group: Vec<_> = comparison.groups.par_iter().map(read_group).collect();
     let mut panels: Vec<Panel> = options
@@ -139,17 +141,17 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
             panel.series.push(end.map_or_else(|| series.clone(), |end| series.up_to(end)));
         }
     }
-    let note = note(&panels, comparison, &legend.untold, options.axis);
+    let labels: Vec<String> = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
+    let note = note(&panels, comparison, &labels, &legend.untold, options.axis);
     let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
-    let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
     Figure { legend_title: legend.title, labels, looks, panels, note }
 }
 
-/// The curve of a group, of which these runs count.
-fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
+/// The curve of a group, of which these runs count, by their places.
+fn series(comparison: &Comparison, places: &[usize], quantity: &Quantity, options: &Options) -> Series {
     let mut buffer = Vec::new();
     let (mut lines, mut marks, mut bases, mut windows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for run in runs {
+    for run in places.iter().map(|&place| &comparison.runs[place]) {
         if !quantity.is_evaluated {
             let mut logged = read(&run.path, options.axis, &quantity.name, &mut buffer);
             let curve = &mut logged.curve;
@@ -173,9 +175,11 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
         marks.clear();
     }
     let differently = |metric: &Metric| {
-        let bases = Basis::of_each(runs.iter().copied().filter(|run| run.is_measured(metric)), metric);
-        let differing = || Basis::differing(&bases.iter().collect::<Vec<_>>());
-        (!Basis::alike(&bases)).then(|| Basis::differently(&differing()))
+        let runs = &comparison.runs;
+        let measured: Vec<usize> =
+            places.iter().copied().filter(|&run| runs[run].is_measured(metric)).collect();
+        let differing = comparison.footing_by(metric).differing_among(&measured, runs, metric);
+        differing.map(|names| Basis::differently(&names))
     };
     let untimed = seconds(options.axis).and_then(differently);
     let speed = quantity.metric(&[]).filter(|metric| is_speed(metric) && untimed.is_none());
@@ -188,6 +192,10 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
         marks.clear();
     }
     let (drawn, evaluated) = (lines.len(), marks.len());
+    let columns =
+        [(Some(&*quantity.name).filter(|_| !quantity.is_evaluated), drawn), (quantity.marks(), evaluated)];
+    let of_some = columns.into_iter().filter(|(_, n)| (1..places.len()).contains(n));
+    let of_some = of_some.filter_map(|(column, n)| Some((column?.to_owned(), n))).collect();
     let (line, mut band) = average(&lines);
     let (marks, spread) = average(&marks);
     if quantity.is_evaluated {
@@ -197,13 +205,14 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
             band: several(band, evaluated),
             marks,
             window: None,
+            of_some,
             is_mixed,
             apart,
             untimed,
         };
     }
     let window = windows.iter().copied().min().zip(windows.iter().copied().max());
-    Series { line, band: several(band, drawn), marks, window, is_mixed, apart, untimed }
+    Series { line, band: several(band, drawn), marks, window, of_some, is_mixed, apart, untimed }
 }
 
 /// The metric of what lies along an axis of time.
@@ -243,10 +252,9 @@ fn window(quantity: &Quantity, rows: usize) -> usize {
 
 /// The runs that a group's curve is the mean of: those that came to their end, if any did, for a mean that loses
 /// members on the way jumps.
-fn plotted<'a>(group: &Group, runs: &'a [Run]) -> Vec<&'a Run> {
-    let all = || group.counted().map(|i| &runs[i]);
-    let complete: Vec<&Run> = all().filter(|run| run.complete).collect();
-    if complete.is_empty() { all().collect() } else { complete }
+fn plotted(group: &Group, runs: &[Run]) -> Vec<usize> {
+    let complete: Vec<usize> = group.counted().filter(|&run| runs[run].complete).collect();
+    if complete.is_empty() { group.counted().collect() } else { complete }
 }
 
 /// What tells the groups apart; the number of seeds is part of a label. `differing` are the keys in which runs differ.
@@ -259,7 +267,7 @@ pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Le
     for (label, group) in legend.labels.iter_mut().zip(groups) {
         let (drawn, all) = (plotted(group, runs), group.counted().count());
         let n = drawn.len();
-        match drawn.iter().any(|run| run.complete) {
+        match drawn.iter().any(|&run| runs[run].complete) {
             _ if all == 1 => {}
             true if n < all => *label += &format!(" (n = {n} of {all})"),
             true => *label += &format!(" (n = {n})"),
@@ -270,7 +278,13 @@ pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Le
 }
 
 /// How the picture is to be read, and what to know of it; `untold` are keys that labels leave out.
-fn note(panels: &[Panel], comparison: &Comparison, untold: &[String], axis: Axis) -> String {
+fn note(
+    panels: &[Panel],
+    comparison: &Comparison,
+    labels: &[String],
+    untold: &[String],
+    axis: Axis,
+) -> String {
     let mut parts = Vec::new();
     if !untold.is_empty() {
         parts.push(format!("not in the legend: {}", listed(untold.to_vec())));
@@ -305,12 +319,19 @@ fn note(panels: &[Panel], comparison: &Comparison, untold: &[String], axis: Axis
     let paths: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
     let drawn = drawn(panels.iter().map(|panel| &panel.quantity), axis == Axis::Time, &paths);
     for metric in drawn.iter().filter(|metric| !metric.is_of_column(judge)) {
-        let footing = Footing::new(&comparison.runs, metric);
+        let footing = comparison.footing_by(metric);
         // a curve shows at which step each value is
         if !Basis::is_of_steps(&footing.differing) {
             parts.extend(apart(&metric.column, &footing));
         }
     }
+    let some = panels.iter().flat_map(|panel| panel.series.iter().zip(labels));
+    let some =
+        some.flat_map(|(series, label)| series.of_some.iter().map(move |(column, n)| (column, n, label)));
+    let some: BTreeSet<_> = some.collect();
+    parts.extend(some.into_iter().map(|(column, n, label)| {
+        format!("{column} of {label} is that of {}", crate::wording::count(*n, "seed"))
+    }));
     for panel in panels {
         let is_mixed = panel.series.iter().any(|series| series.is_mixed);
         if let Some(column) = panel.quantity.marks().filter(|_| is_mixed) {

@@ -58,7 +58,8 @@ impl Quantity {
     pub fn metric(&self, runs: &[PathBuf]) -> Option<Metric> {
         let log = if self.is_evaluated { dir::VAL_CSV } else { dir::TRAIN_CSV };
         let known = metrics().iter().find(|metric| metric.is_of(log, &self.name)).cloned();
-        known.or_else(|| metrics::further(runs, &self.name))
+        let further = || metrics::further(runs, &self.name).filter(|metric| metric.is_of(log, &self.name));
+        known.or_else(|| self.is_evaluated.then(further).flatten())
     }
 
     /// The column of `val.csv` that is drawn as marks, if any.
