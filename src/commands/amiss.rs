@@ -1,6 +1,6 @@
 //! What goes wrong in a session without ending it, and the words for it. People and programs get the same.
 
-use crate::data::vocabulary::Unlisted;
+use crate::data::vocabulary::{Discrepancy, Discrepant};
 use crate::session::Event;
 use crate::session::inputs::relative;
 use crate::train::Outcome;
@@ -13,20 +13,23 @@ pub(super) fn warning(event: &Event) -> Option<String> {
             format!("the CUDA device is not used: {missing}; {}", missing.help)
         }
         Event::TurnedAway(text) | Event::OtherRounding(text) => (*text).to_string(),
-        Event::Unlisted(Unlisted { first, files, card, is_put_beside }) => {
+        Event::Discrepant(Discrepant { first, files, card, how }) => {
             let others = if *files > 1 { format!(" and {} more", files - 1) } else { String::new() };
-            let what = match is_put_beside {
-                false => "does not list it, and is read as well: move it elsewhere if it is not meant",
-                true => {
-                    "another user has put there, and is read as if that were not: copy both into a directory of \
-                         your own if it is meant"
+            let [first, card] = [first, card].map(|path| relative(&path.display().to_string()));
+            let beside = |what: &str| format!("{first}{others} lies beside {card}, which {what}");
+            match how {
+                Discrepancy::Unlisted => {
+                    beside("does not list it, and is read as well: move it elsewhere if it is not meant")
                 }
-            };
-            format!(
-                "{}{others} lies beside {}, which {what}",
-                relative(&first.display().to_string()),
-                relative(&card.display().to_string())
-            )
+                Discrepancy::NotBelieved => beside(
+                    "another user has put there, and is read as if that were not: copy both into a directory of \
+                     your own if it is meant",
+                ),
+                Discrepancy::Gone => format!(
+                    "{first}{others} is not there, although {card} lists it: the data are less than the set has; \
+                     bring it back, or name the files that are meant"
+                ),
+            }
         }
         Event::Damaged { checkpoint, reason } => {
             format!("{} cannot be used: {reason}", checkpoint.display())

@@ -29,6 +29,8 @@ struct Exported {
     problems: Vec<String>,
     /// Whether the last attempt to write has failed.
     has_failed: bool,
+    /// Whether a log of it could not be read.
+    lacks_some: bool,
     /// Whether the run had ended when it was exported.
     is_whole: bool,
     /// Looks in a row that found neither recipe nor record in its directory.
@@ -92,7 +94,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
         say(&exported.line());
     }
     match ended {
-        None if runs.iter().any(|exported| exported.has_failed) => Ok(Exit::Failure),
+        None if runs.iter().any(|exported| exported.has_failed || exported.lacks_some) => Ok(Exit::Failure),
         _ => Ok(ended.map_or(Ending::Finished, Ending::from).into()),
     }
 }
@@ -122,6 +124,7 @@ fn named(paths: Vec<(PathBuf, PathBuf)>, dir: &Path) -> Result<Vec<Exported>, Us
             in_place_of_others: false,
             problems: Vec::new(),
             has_failed: false,
+            lacks_some: false,
             is_whole: false,
             refused: 0,
         });
@@ -147,9 +150,10 @@ impl Exported {
     fn update(&mut self) {
         let updated = files::create_dir_all(&self.target).and_then(|()| self.export.update());
         self.has_failed = updated.is_err();
-        let News { events, in_place_of_others, problems } =
+        let News { events, in_place_of_others, problems, lacks_some } =
             updated.unwrap_or_else(|error| News { problems: vec![error.to_string()], ..News::default() });
         self.events += events;
+        self.lacks_some = lacks_some;
         self.in_place_of_others |= in_place_of_others;
         if problems != self.problems {
             let kind = if self.has_failed { "error" } else { "warning" };
@@ -161,7 +165,8 @@ impl Exported {
     /// What was done, on one line.
     fn line(&self) -> String {
         let name = self.target.file_name().unwrap_or_default().to_string_lossy();
-        match self.events {
+        let lacking = if self.lacks_some { ", without what cannot be read" } else { "" };
+        let done = match self.events {
             _ if self.has_failed => format!("{name}: not exported"),
             0 => format!("{name}: up to date"),
             events if self.in_place_of_others => format!(
@@ -169,6 +174,7 @@ impl Exported {
                 grouped(events, "event")
             ),
             events => format!("{name}: {} exported", grouped(events, "event")),
-        }
+        };
+        done + lacking
     }
 }

@@ -108,7 +108,7 @@ impl<'a> Outlook<'a> {
         let hardware = hardware.map_err(&blame)?;
         let (size, data, run, start) = match inputs::open(resolved, runs_dir, false, voice) {
             Ok(data) => {
-                inputs::tell_of_unlisted(&recipe.data, voice);
+                inputs::tell_of_discrepancies(&recipe.data, voice);
                 // the step of a branch belongs to what names the run
                 let pinned = data.start.pinned(resolved.clone()).recipe;
                 let id = run_id(&pinned, &recipe::identity(&pinned, &data.digests));

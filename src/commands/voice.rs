@@ -202,7 +202,7 @@ impl Audience for Voice {
             | Event::Sampled { is_last: false, .. }
             | Event::CudaPassedOver(_)
             | Event::TurnedAway(_)
-            | Event::Unlisted(_)
+            | Event::Discrepant(_)
             | Event::Damaged { .. }
             | Event::BestDamaged { .. }
             | Event::BestCeased { .. }

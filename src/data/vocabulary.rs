@@ -8,7 +8,8 @@ use super::source::{Source, expand, files};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::{DataError, megatron, unfinished};
 use crate::{regular, weights};
-use std::collections::{BTreeSet, HashMap};
+use glob::Pattern;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// What a file beside the data says about their tokens.
@@ -42,34 +43,43 @@ pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
     Ok(found)
 }
 
-/// Files of tokens that lie beside a card which does not list them, or beside a card, a `meta.pkl` or an index of
-/// Megatron-LM that is not believed.
+/// How files of tokens are not those of the card beside them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discrepancy {
+    /// The card does not list them.
+    Unlisted,
+    /// Another user has put the card, `meta.pkl` or index there, to whom the first file does not belong.
+    NotBelieved,
+    /// The card lists them, a pattern of the data would match them, and they are not there.
+    Gone,
+}
+
+/// Files of tokens that are not those of the card, `meta.pkl` or index of Megatron-LM beside them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unlisted {
+pub struct Discrepant {
     /// The first of them.
     pub first: PathBuf,
     /// How many there are.
     pub files: usize,
     /// The card, `meta.pkl` or index beside the first.
     pub card: PathBuf,
-    /// Whether another user has put the card there, to whom the first file does not belong.
-    pub is_put_beside: bool,
+    /// How they are not.
+    pub how: Discrepancy,
 }
 
-/// Those of the files that `specs` name which a finished set beside them does not have, or says in another user's name
-/// to have; `None` where there are none, or what cannot be read.
-#[must_use]
-pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
+/// What of the files that `specs` name is not as finished sets beside them say: those that are not listed or that
+/// another user's list is about, and those that are gone. What cannot be read is passed over.
+pub fn discrepancies(specs: &[String]) -> impl Iterator<Item = Discrepant> {
     let mut cards: HashMap<PathBuf, Option<Card>> = HashMap::new();
-    let mut found: Option<Unlisted> = None;
-    let mut add = |first: PathBuf, card: PathBuf, is_put_beside: bool| {
-        found.get_or_insert(Unlisted { first, files: 0, card, is_put_beside }).files += 1;
+    let mut found: Option<Discrepant> = None;
+    let mut add = |first: PathBuf, card: PathBuf, how: Discrepancy| {
+        found.get_or_insert(Discrepant { first, files: 0, card, how }).files += 1;
     };
     for path in
         files(specs).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "bin"))
     {
         if let Some(card) = megatron::put_beside(&path) {
-            add(path, card, true);
+            add(path, card, Discrepancy::NotBelieved);
             continue;
         }
         let dir = unfinished::dir_of(&path);
@@ -79,14 +89,46 @@ pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let list = dir.join(weights::META);
         if cards[dir].is_none() && list.is_file() && regular::is_put_beside(&list, &path) && is_bare(&path) {
-            add(path, list, true);
+            add(path, list, Discrepancy::NotBelieved);
             continue;
         }
         let Some(lists) = cards[dir].as_ref().map(|card| card.lists(&name)) else { continue };
         let card = dir.join(CARD);
-        let is_put_beside = regular::is_put_beside(&card, &path);
-        if !lists || is_put_beside {
-            add(path, card, is_put_beside);
+        match regular::is_put_beside(&card, &path) {
+            true => add(path, card, Discrepancy::NotBelieved),
+            false if !lists => add(path, card, Discrepancy::Unlisted),
+            false => {}
+        }
+    }
+    found.into_iter().chain(gone(specs))
+}
+
+/// The files that patterns would match in the directories of their matches, which the cards there list and which are
+/// gone: one could be lost where a set is copied.
+fn gone(specs: &[String]) -> Option<Discrepant> {
+    let mut found: Option<Discrepant> = None;
+    let mut known: HashSet<PathBuf> = HashSet::new();
+    for spec in specs {
+        let Some(Ok(pattern)) = Path::new(spec).file_name().and_then(|name| name.to_str()).map(Pattern::new)
+        else {
+            continue;
+        };
+        let matched = files(std::slice::from_ref(spec));
+        let named = matched.first().is_some_and(|first| first == Path::new(spec));
+        let mut beside: Vec<&PathBuf> = matched.iter().filter(|_| !named).collect();
+        beside.dedup_by_key(|path| unfinished::dir_of(path).to_owned());
+        for path in beside {
+            let (dir, card) = (unfinished::dir_of(path), unfinished::dir_of(path).join(CARD));
+            let read = Card::read(dir).ok().flatten().filter(|_| !regular::is_put_beside(&card, path));
+            let listed = read.iter().flat_map(|card| card.train.files.iter().chain(&card.val.files));
+            let lost = listed.filter(|name| pattern.matches(name)).map(|name| dir.join(name));
+            for lost in lost.filter(|path| path.symlink_metadata().is_err()) {
+                if known.insert(lost.clone()) {
+                    let how = Discrepancy::Gone;
+                    let card = card.clone();
+                    found.get_or_insert(Discrepant { first: lost, files: 0, card, how }).files += 1;
+                }
+            }
         }
     }
     found

@@ -65,7 +65,7 @@ impl Group {
         runs: &'a [Run],
         target: &'a Target,
     ) -> impl Iterator<Item = (usize, bool)> + 'a {
-        let known = self.counted().filter(|&i| !runs[i].is_altered());
+        let known = self.counted().filter(|&i| !runs[i].is_altered() && target.is_measured(&runs[i].results));
         known.map(|i| (i, target.way(&runs[i].results).is_some()))
     }
 

@@ -148,6 +148,12 @@ impl Target {
         Some([steps?, tokens.unwrap_or(f64::NAN), seconds.unwrap_or(f64::NAN)])
     }
 
+    /// Whether something is known of the way: a run without such evaluations may have reached it or not.
+    #[must_use]
+    pub fn is_measured(&self, results: &Results) -> bool {
+        self.way(results).is_some() || results.get(&self.best.name).is_some()
+    }
+
     /// Whether the way to it is interpolated.
     #[must_use]
     pub fn is_interpolated(&self, results: &Results) -> bool {

@@ -4,7 +4,7 @@ use super::ending::End;
 use super::pulse::Pulse;
 use super::standing::Standing;
 use crate::cuda::CudaMissing;
-use crate::data::vocabulary::Unlisted;
+use crate::data::vocabulary::Discrepant;
 use crate::data::{self, NoProgress};
 use crate::plan::Plan;
 use crate::plan::lints::Lint;
@@ -50,7 +50,7 @@ pub enum Event<'a> {
     /// something else than rank 0 answers. A sentence; the ranks go on waiting for each other.
     TurnedAway(&'a str),
     /// Files of tokens lie beside a card that does not list them, and are read as well.
-    Unlisted(&'a Unlisted),
+    Discrepant(&'a Discrepant),
     /// The run needs no training: all its steps were taken before, or it has reached its target.
     AlreadyFinished {
         /// The run's directory.

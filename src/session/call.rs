@@ -155,7 +155,7 @@ impl<'a> Call<'a> {
         };
         let data = self.in_turn(resolved.recipe.distributed.timeout_s, open)?;
         if self.leads() {
-            inputs::tell_of_unlisted(&resolved.recipe.data, self.audience);
+            inputs::tell_of_discrepancies(&resolved.recipe.data, self.audience);
             inputs::tell_of_neighbours(resolved, self.audience);
         }
         Ok(data)

@@ -160,10 +160,10 @@ pub fn tokenizer(config: &DataConfig) -> Result<Tokenizer, DataError> {
     vocabulary::tokenizer(config.tokenizer, &[&config.train[..], &config.val[..]].concat())
 }
 
-/// Tells of files among a recipe's data that a finished set beside them does not have.
-pub fn tell_of_unlisted(config: &DataConfig, audience: &dyn Audience) {
-    if let Some(unlisted) = vocabulary::unlisted(&[&config.train[..], &config.val[..]].concat()) {
-        audience.tell(Event::Unlisted(&unlisted));
+/// Tells of files among a recipe's data that a finished set beside them does not have, and of those that it has lost.
+pub fn tell_of_discrepancies(config: &DataConfig, audience: &dyn Audience) {
+    for discrepant in vocabulary::discrepancies(&[&config.train[..], &config.val[..]].concat()) {
+        audience.tell(Event::Discrepant(&discrepant));
     }
 }
 

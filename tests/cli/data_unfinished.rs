@@ -345,6 +345,16 @@ fn a_shard_beside_a_set_that_does_not_list_it_is_told_of() {
             assert!(told.contains(says), "{told}");
         }
     }
+    // and one that it lists and has lost, as where a copy broke off
+    ["train-000050.bin", "train-000051.bin"]
+        .iter()
+        .for_each(|name| fs::remove_file(lab.path("out").join(name)).expect("removed"));
+    fs::rename(lab.path("out/train-000001.bin"), lab.path("gone")).expect("moved");
+    for more in [&["plan"][..], &[]] {
+        let told = asked(more);
+        let says = "warning: out/train-000001.bin is not there, although out/dataset.json lists it";
+        assert!(told.contains(says), "{told}");
+    }
 }
 
 #[test]

@@ -374,3 +374,15 @@ fn an_order_by_a_loss_says_where_it_does_not_tell_which_run_is_better() {
     }
     assert!(!said("time").contains("so this order") && !said("time").contains(seen));
 }
+
+#[test]
+fn a_last_row_without_a_step_is_named_and_no_number() {
+    let lab = Lab::new();
+    let run = Fake { status: "failed", ..Fake::new("fake-1", 1, 1e-3, 3.0) }.write(&lab.path("runs"));
+    let log = run.join("train.csv");
+    let text = fs::read_to_string(&log).expect("a log") + ",,\n";
+    fs::write(&log, text).expect("written");
+    let listed = lab.run(["list", "--format", "json"]);
+    listed.expect(0).says(&["train.csv` is malformed: its last row has no `step`"]);
+    assert!(!listed.stdout.contains("NaN"), "{}", listed.stdout);
+}

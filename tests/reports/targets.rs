@@ -249,7 +249,7 @@ fn accuracies_are_reached_from_below_and_runs_that_still_train_count_as_far_as_t
     // a run without the column
     Fake::new("b-1", 1, 3e-3, 3.0).write(&runs);
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
-    assert!(table.contains("b-1 (without poems_acc)"), "{table}");
+    assert!(table.contains("is reached by b-1 is not known: there is no poems_acc of it"), "{table}");
 }
 
 #[test]
@@ -541,4 +541,27 @@ fn runs_that_diverge_after_they_have_reached_a_target_count_and_are_told_of() {
     }
     let said = text(&lab, &[]);
     assert!(said.contains(note) && said.contains("(3 of 3 reached)"), "{said}");
+}
+
+/// A run that was never evaluated may have reached a target or not.
+#[test]
+fn a_run_that_was_not_measured_has_neither_reached_nor_missed_a_target() {
+    let lab = Lab::new();
+    for (id, seed, lr, val) in [
+        ("a-1", 1, 1e-3, vec![(0, 9.0), (4, 3.5)]),
+        ("a-2", 2, 1e-3, vec![(0, 9.0), (4, 5.0)]),
+        ("b-1", 1, 3e-3, vec![]),
+        ("b-2", 2, 3e-3, vec![]),
+    ] {
+        Fake { val, ..Fake::new(id, seed, lr, 3.0) }.write(&lab.path("runs"));
+    }
+    let said = lab.run(["compare", "runs", "--target", "val_loss=4"]).expect(0).stdout.clone();
+    let row = |id: &str| said.lines().find(|line| line.starts_with(id)).expect("a row").to_owned();
+    assert!(row("a-2").contains("not reached") && !row("b-1").contains("not reached"), "{said}");
+    assert!(said.contains("whether val_loss <= 4 is reached by b-1 and b-2 is not known"), "{said}");
+    assert!(said.contains("1 of 2 reached") && !said.contains("0 of 2 reached"), "{said}");
+    let found = document(&lab, &["--target", "val_loss=4"]);
+    let groups = found["groups"].as_array().expect("groups").iter();
+    let of: Vec<&Value> = groups.map(|group| &group["targets"][0]["of"]).collect();
+    assert_eq!(of, [2, 0]);
 }

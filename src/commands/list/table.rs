@@ -73,6 +73,8 @@ impl Item {
             })
         };
         let last = last_row(dir::TRAIN_CSV, &["step", "loss"]).map(|row| (row[0], row[1]));
+        let has_step = last.is_none_or(|(step, _)| step.is_finite());
+        let last = last.filter(|_| has_step);
         let of_validation = ["step", "val_loss"];
         let logged = last_row(dir::VAL_CSV, &of_validation);
         let before = run.facts.evaluated_before.as_ref();
@@ -85,6 +87,10 @@ impl Item {
             let size = fs::metadata(path.join(log)).map_or(0, |meta| meta.len());
             let is_same = |noted: &FileDigest| noted.bytes == size && size > SHORT;
             run.warnings.extend(other_log(path, log, &run.facts.logs, is_same));
+        }
+        if !has_step {
+            let log = path.join(dir::TRAIN_CSV);
+            run.warnings.push(format!("`{}` is malformed: its last row has no `step`", log.display()));
         }
         if let (Some((step, _)), Some((at, _))) = (last, validated)
             && run.status == RunStatus::Finished

@@ -282,20 +282,25 @@ fn targets(comparison: &Comparison) -> Vec<String> {
     for target in &comparison.targets {
         let shown = target.shown();
         let missed = || runs.iter().filter(|run| target.way(&run.results).is_none());
-        if missed().next().is_some() {
-            let best = |run: &Run| match run.results.get(&target.best.name) {
-                Some(best) => {
-                    let elsewhere = run.results.reached_elsewhere(&target.name());
-                    let elsewhere = elsewhere.map(|step| {
-                        format!(" in val.csv; eval.csv has it at step {step}, perhaps on other data")
-                    });
-                    let best = target.best.unit.shown(best);
-                    let own = if took_a_state(run) { " since it branched off" } else { "" };
-                    format!("{} (best {best}{own}{})", name(runs, run), elsewhere.unwrap_or_default())
-                }
-                None => format!("{} (without {})", name(runs, run), target.column),
+        let best = |run: &Run| run.results.get(&target.best.name);
+        let measured = || missed().filter_map(|run| Some((run, best(run)?)));
+        if measured().next().is_some() {
+            let in_words = |(run, best): (&Run, f64)| {
+                let elsewhere = run.results.reached_elsewhere(&target.name());
+                let elsewhere = elsewhere.map(|step| {
+                    format!(" in val.csv; eval.csv has it at step {step}, perhaps on other data")
+                });
+                let best = target.best.unit.shown(best);
+                let own = if took_a_state(run) { " since it branched off" } else { "" };
+                format!("{} (best {best}{own}{})", name(runs, run), elsewhere.unwrap_or_default())
             };
-            notes.push(format!("{shown} is not reached by {}", first_of(missed(), best)));
+            notes.push(format!("{shown} is not reached by {}", first_of(measured(), in_words)));
+        }
+        let unknown = || missed().filter(|run| best(run).is_none());
+        if unknown().next().is_some() {
+            let (of, column) = (names(runs, unknown()), &target.column);
+            notes
+                .push(format!("whether {shown} is reached by {of} is not known: there is no {column} of it"));
         }
         let target_name = target.name();
         let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));

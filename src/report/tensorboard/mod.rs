@@ -43,6 +43,7 @@ pub struct Export {
     samples: Samples,
     in_place_of_others: bool,
     problems: Vec<String>,
+    lacks_some: bool,
 }
 
 /// What an update found.
@@ -55,6 +56,8 @@ pub struct News {
     pub in_place_of_others: bool,
     /// What could not be read, one line each, naming the file. It is not in the event file.
     pub problems: Vec<String>,
+    /// Whether a whole file could not be read.
+    pub lacks_some: bool,
 }
 
 /// `samples.txt` as far as it has been read.
@@ -79,6 +82,7 @@ impl Export {
             samples: Samples { tail: Tail::new(&run.join(dir::SAMPLES)), text: Vec::new() },
             in_place_of_others: false,
             problems: Vec::new(),
+            lacks_some: false,
         }
     }
 
@@ -95,7 +99,8 @@ impl Export {
     pub fn update(&mut self) -> Result<News, RunError> {
         let events = self.bring_up_to_date().inspect_err(|_| self.file = None)?;
         let in_place_of_others = std::mem::take(&mut self.in_place_of_others);
-        Ok(News { events, in_place_of_others, problems: std::mem::take(&mut self.problems) })
+        let (problems, lacks_some) = (std::mem::take(&mut self.problems), self.lacks_some);
+        Ok(News { events, in_place_of_others, problems, lacks_some })
     }
 
     /// Closes the event file; the next update opens it again.
@@ -157,6 +162,7 @@ impl Export {
         // A run writes a row before it evaluates, and its record before the first row of a session. Read the other way
         // around, everything that is needed for what was read before is there.
         self.problems.clear();
+        self.lacks_some = false;
         let sampled = self.samples.read();
         let [train, val] = &mut self.logs;
         let evaluated = val.read();
@@ -173,12 +179,14 @@ impl Export {
             Ok(record) => record,
             Err(error) => {
                 self.problems.push(error.to_string());
+                self.lacks_some = true;
                 None
             }
         };
         // a file that is there has the times that record and log state
         if self.file.is_some() && (!self.problems.is_empty() || trained.is_err()) {
             self.problems.extend(trained.err().map(|error| error.to_string()));
+            self.lacks_some = true;
             self.forget();
             return Ok(None);
         }
@@ -200,7 +208,10 @@ impl Export {
         for (log, lines) in self.logs.iter_mut().zip([trained, evaluated]) {
             match lines {
                 Ok(lines) => note(log.take(&lines, &mut self.clock, file)?),
-                Err(error) => self.problems.push(error.to_string()),
+                Err(error) => {
+                    self.problems.push(error.to_string());
+                    self.lacks_some = true;
+                }
             }
             if log.malformed > 0 {
                 let (count, run) = (log.malformed, self.run.display());
@@ -209,7 +220,10 @@ impl Export {
         }
         match sampled {
             Ok(()) => note(self.samples.take(&self.clock, file)?),
-            Err(error) => self.problems.push(error.to_string()),
+            Err(error) => {
+                self.problems.push(error.to_string());
+                self.lacks_some = true;
+            }
         }
         let finished = record.filter(|record| record.status == RunStatus::Finished);
         if let (None, Some(record)) = (differs, finished) {
