@@ -55,8 +55,8 @@ struct Watched {
     refused: u32,
 }
 
-/// How long a signal waits for a reader to take what was written.
-const UNREAD: Duration = Duration::from_secs(2);
+/// How long a signal waits for a reader to take what was written, and for a look at many long logs to end.
+const UNREAD: Duration = Duration::from_secs(5);
 
 /// Follows the runs until all have ended, or a signal comes.
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
