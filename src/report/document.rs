@@ -60,11 +60,14 @@ pub fn document(comparison: &Comparison) -> String {
             })
         })
         .collect();
+    // once for all groups, also of a metric that is not shown
+    let footings: Vec<_> =
+        comparison.metrics().map(|metric| (metric, comparison.footing_by(metric))).collect();
     let groups: Vec<Value> = groups
         .iter()
         .map(|group| {
-            let spreads = comparison.metrics().filter_map(|metric| {
-                let spread = comparison.spread(group, metric)?;
+            let spreads = footings.iter().filter_map(|(metric, footing)| {
+                let spread = footing.spread(group, &comparison.runs, metric)?;
                 let value =
                     json!({ "mean": number(spread.mean), "sd": spread.sd.map(number), "n": spread.n });
                 Some((metric.name.clone(), value))
