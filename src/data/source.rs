@@ -69,14 +69,20 @@ fn expand_within(specs: &[String], looked: &mut Looked) -> Result<Vec<Source>, D
 /// The files that names lead to: paths, and what patterns match. What leads to nothing, or is built in, is left out.
 #[must_use]
 pub fn files(specs: &[String]) -> Vec<PathBuf> {
+    files_of_each(specs).flat_map(|(_, files)| files).collect()
+}
+
+/// The [`files`] that each name leads to.
+pub(super) fn files_of_each(specs: &[String]) -> impl Iterator<Item = (&String, Vec<PathBuf>)> {
     let mut looked = Looked::default();
-    let expanded =
-        specs.iter().filter_map(|spec| expand_within(std::slice::from_ref(spec), &mut looked).ok());
     let path = |source| match source {
         Source::File(found) => Some(found.path),
         Source::Builtin(_) => None,
     };
-    expanded.flatten().filter_map(path).collect()
+    specs.iter().filter_map(move |spec| {
+        let sources = expand_within(std::slice::from_ref(spec), &mut looked).ok()?;
+        Some((spec, sources.into_iter().filter_map(path).collect()))
+    })
 }
 
 /// The path that an entry names, or those that it matches as a pattern, in order. What is there as it is spelled is no
@@ -108,7 +114,7 @@ pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
 }
 
 /// Whether an entry names a path.
-fn is_name(entry: &str) -> bool {
+pub(super) fn is_name(entry: &str) -> bool {
     Path::new(entry).exists() || !entry.contains(['*', '?', '['])
 }
 

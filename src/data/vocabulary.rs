@@ -4,7 +4,7 @@
 use super::card::{CARD, Card};
 use super::format::{Format, recognize};
 use super::mapping::{map, map_found};
-use super::source::{Source, expand, files};
+use super::source::{Source, expand, files, files_of_each, is_name};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::{DataError, megatron, unfinished};
 use crate::{regular, weights};
@@ -68,70 +68,62 @@ pub struct Discrepant {
 }
 
 /// What of the files that `specs` name is not as finished sets beside them say: those that are not listed or that
-/// another user's list is about, and those that are gone. What cannot be read is passed over.
+/// another user's list is about, and those that are gone, as where a copy broke off. What cannot be read is passed
+/// over.
 pub fn discrepancies(specs: &[String]) -> impl Iterator<Item = Discrepant> {
     let mut cards: HashMap<PathBuf, Option<Card>> = HashMap::new();
-    let mut found: Option<Discrepant> = None;
-    let mut add = |first: PathBuf, card: PathBuf, how: Discrepancy| {
+    let (mut beside, mut gone) = (None, None);
+    let add = |found: &mut Option<Discrepant>, first: PathBuf, card: PathBuf, how: Discrepancy| {
         found.get_or_insert(Discrepant { first, files: 0, card, how }).files += 1;
     };
-    for path in
-        files(specs).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "bin"))
-    {
-        if let Some(card) = megatron::put_beside(&path) {
-            add(path, card, Discrepancy::NotBelieved);
-            continue;
-        }
-        let dir = unfinished::dir_of(&path);
-        if !cards.contains_key(dir) {
-            cards.insert(dir.to_owned(), Card::read(dir).ok().flatten());
-        }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let list = dir.join(weights::META);
-        if cards[dir].is_none() && list.is_file() && regular::is_put_beside(&list, &path) && is_bare(&path) {
-            add(path, list, Discrepancy::NotBelieved);
-            continue;
-        }
-        let Some(lists) = cards[dir].as_ref().map(|card| card.lists(&name)) else { continue };
-        let card = dir.join(CARD);
-        match regular::is_put_beside(&card, &path) {
-            true => add(path, card, Discrepancy::NotBelieved),
-            false if !lists => add(path, card, Discrepancy::Unlisted),
-            false => {}
-        }
-    }
-    found.into_iter().chain(gone(specs))
-}
-
-/// The files that patterns would match in the directories of their matches, which the cards there list and which are
-/// gone: one could be lost where a set is copied.
-fn gone(specs: &[String]) -> Option<Discrepant> {
-    let mut found: Option<Discrepant> = None;
-    let mut known: HashSet<PathBuf> = HashSet::new();
-    for spec in specs {
-        let Some(Ok(pattern)) = Path::new(spec).file_name().and_then(|name| name.to_str()).map(Pattern::new)
-        else {
-            continue;
-        };
-        let matched = files(std::slice::from_ref(spec));
-        let named = matched.first().is_some_and(|first| first == Path::new(spec));
-        let mut beside: Vec<&PathBuf> = matched.iter().filter(|_| !named).collect();
-        beside.dedup_by_key(|path| unfinished::dir_of(path).to_owned());
-        for path in beside {
-            let (dir, card) = (unfinished::dir_of(path), unfinished::dir_of(path).join(CARD));
-            let read = Card::read(dir).ok().flatten().filter(|_| !regular::is_put_beside(&card, path));
-            let listed = read.iter().flat_map(|card| card.train.files.iter().chain(&card.val.files));
-            let lost = listed.filter(|name| pattern.matches(name)).map(|name| dir.join(name));
-            for lost in lost.filter(|path| path.symlink_metadata().is_err()) {
-                if known.insert(lost.clone()) {
-                    let how = Discrepancy::Gone;
-                    let card = card.clone();
-                    found.get_or_insert(Discrepant { first: lost, files: 0, card, how }).files += 1;
+    let mut lost: HashSet<PathBuf> = HashSet::new();
+    for (spec, files) in files_of_each(specs) {
+        // what a pattern would match beside its matches
+        let pattern = Path::new(spec).file_name().filter(|_| !is_name(spec));
+        let pattern = pattern.and_then(|name| Pattern::new(name.to_str()?).ok());
+        let mut last: Option<PathBuf> = None;
+        for path in files {
+            let dir = unfinished::dir_of(&path).to_owned();
+            let card = dir.join(CARD);
+            let read = cards.entry(dir.clone()).or_insert_with(|| Card::read(&dir).ok().flatten()).as_ref();
+            let is_other = last.as_ref() != Some(&dir);
+            let believed = read.filter(|_| is_other && !regular::is_put_beside(&card, &path));
+            if let (Some(pattern), Some(listing)) = (&pattern, believed) {
+                let listed = listing.train.files.iter().chain(&listing.val.files);
+                let matched = listed.filter(|name| pattern.matches(name)).map(|name| dir.join(name));
+                for path in matched.filter(|path| path.symlink_metadata().is_err()) {
+                    if lost.insert(path.clone()) {
+                        add(&mut gone, path, card.clone(), Discrepancy::Gone);
+                    }
                 }
+            }
+            last = Some(dir.clone());
+            if path.extension().is_some_and(|extension| extension == "bin")
+                && let Some((card, how)) = beside_list(&path, &dir, read)
+            {
+                add(&mut beside, path, card, how);
             }
         }
     }
-    found
+    beside.into_iter().chain(gone)
+}
+
+/// How a shard is not one of those that the card, `meta.pkl` or index beside it is about, with that file.
+fn beside_list(path: &Path, dir: &Path, card: Option<&Card>) -> Option<(PathBuf, Discrepancy)> {
+    if let Some(index) = megatron::put_beside(path) {
+        return Some((index, Discrepancy::NotBelieved));
+    }
+    let Some(listing) = card else {
+        let list = dir.join(weights::META);
+        let is_refused = list.is_file() && regular::is_put_beside(&list, path) && is_bare(path);
+        return is_refused.then_some((list, Discrepancy::NotBelieved));
+    };
+    let card = dir.join(CARD);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match regular::is_put_beside(&card, path) {
+        true => Some((card, Discrepancy::NotBelieved)),
+        false => (!listing.lists(&name)).then_some((card, Discrepancy::Unlisted)),
+    }
 }
 
 /// The tokenizer of a data set: the one that lies beside its files, else one of the kind that is asked for. The

@@ -152,13 +152,17 @@ impl Comparison {
         let runs: Vec<Run> = sets.into_iter().flatten().collect();
         let differences = differences(&runs);
         let mut groups = groups(&runs, &differences.differing);
-        if let Some(metric) = &sorted_by {
-            // in the order that the runs have now
-            let footing = Footing::new(&runs, metric);
-            sort_by_mean(&mut groups, &runs, (metric, &footing), (&ends, options.reverse));
-        }
+        // of the runs in the order that they have now
         let judged: Vec<_> =
             judges.into_iter().map(|metric| (metric.clone(), Footing::new(&runs, metric))).collect();
+        let with_footing = |metric: &Metric| {
+            let known = judged.iter().find(|(judged, _)| judged == metric).cloned();
+            known.unwrap_or_else(|| (metric.clone(), Footing::new(&runs, metric)))
+        };
+        if let Some(metric) = &sorted_by {
+            let (metric, footing) = &with_footing(metric);
+            sort_by_mean(&mut groups, &runs, (metric, footing), (&ends, options.reverse));
+        }
         let verdicts = verdicts(&groups, &runs, &judged);
         let named = options.named.clone();
         let mut asked = further.clone();
@@ -178,10 +182,7 @@ impl Comparison {
                 shown.push(metric.clone());
             }
         }
-        let known = |metric: &Metric| judged.iter().find(|(judged, _)| judged == metric).cloned();
-        let measured =
-            |metric: &Metric| known(metric).unwrap_or_else(|| (metric.clone(), Footing::new(&runs, metric)));
-        let footings = shown.iter().map(measured).collect();
+        let footings = shown.iter().map(with_footing).collect();
         Ok(Self {
             runs,
             differences,

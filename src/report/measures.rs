@@ -133,8 +133,9 @@ const SPEED: &str = "tokens_per_s";
 
 fn own(run: &Run, metric: &Metric) -> Cell {
     let value = run.results.get(&metric.name);
-    if let Some(target) = metric.target.as_ref().filter(|target| target.way(&run.results).is_none()) {
-        let shown = if target.is_measured(&run.results) { "not reached" } else { "" };
+    let is_missed = |target: &super::target::Target| target.way(&run.results).is_none();
+    if metric.target.as_ref().is_some_and(|target| is_missed(target)) {
+        let shown = if run.is_measured(metric) { "not reached" } else { "" };
         return Cell { shown: shown.to_owned(), ..Cell::empty() };
     }
     let mark = if run.results.interpolated().contains(&metric.name) { "~" } else { "" };

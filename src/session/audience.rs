@@ -49,7 +49,7 @@ pub enum Event<'a> {
     /// Ranks that are processes cannot meet as they should: a process that cannot take part was turned away, or
     /// something else than rank 0 answers. A sentence; the ranks go on waiting for each other.
     TurnedAway(&'a str),
-    /// Files of tokens lie beside a card that does not list them, and are read as well.
+    /// Files of tokens are not those of the finished set beside them: some are read as well, or are gone.
     Discrepant(&'a Discrepant),
     /// The run needs no training: all its steps were taken before, or it has reached its target.
     AlreadyFinished {

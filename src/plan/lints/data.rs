@@ -9,6 +9,15 @@ use crate::wording::{count, thousands};
 /// Up to this many repetitions are about as good as new data (Muennighoff et al., 2023).
 const EPOCHS: f64 = 4.0;
 
+/// What stands behind the first of so many, where there are others.
+fn others(all: usize, in_words: impl Fn(usize) -> String) -> String {
+    if all > 1 { in_words(all - 1) } else { String::new() }
+}
+
+fn more_like_it(others: usize) -> String {
+    format!(" (and {others} more like it)")
+}
+
 /// Validation data that are trained on too, or were.
 pub(super) fn overlap(subject: &Subject) -> Remark {
     let data = &subject.recipe.data;
@@ -33,10 +42,7 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
         return Some(("data.val", message, APART.to_owned()));
     }
     let first = shared.first()?;
-    let others = match shared.len() {
-        1 => String::new(),
-        n => format!(" and {} more", n - 1),
-    };
+    let others = others(shared.len(), |n| format!(" and {n} more"));
     let some = if is_certain { "" } else { "some of " };
     Some((
         "data.val",
@@ -49,10 +55,7 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
 pub(super) fn missing_task(subject: &Subject) -> Remark {
     let skipped = &subject.shards?.skipped;
     let (key, path) = skipped.first()?;
-    let others = match skipped.len() {
-        1 => String::new(),
-        n => format!(", and {} more", n - 1),
-    };
+    let others = others(skipped.len(), |n| format!(", and {n} more"));
     Some((
         key,
         format!("there is no `{}`{others}: the run trains without it", path.display()),
@@ -151,10 +154,7 @@ pub(super) fn unread(subject: &Subject) -> Remark {
 pub(super) fn repeated(subject: &Subject) -> Remark {
     let repeated = &subject.shards?.repeated;
     let (is_trained_on, first) = repeated.first()?;
-    let others = match repeated.len() {
-        1 => String::new(),
-        n => format!(" (and {} more like it)", n - 1),
-    };
+    let others = others(repeated.len(), more_like_it);
     let message =
         format!("{first}{others} repeats the contents of an earlier file, which are read once more");
     let help = "name each file once";
@@ -172,10 +172,7 @@ pub(super) fn repeated(subject: &Subject) -> Remark {
 pub(super) fn unwritten(subject: &Subject) -> Remark {
     let unwritten = &subject.shards?.unwritten;
     let (key, first, bytes) = unwritten.first()?;
-    let others = match unwritten.len() {
-        1 => String::new(),
-        n => format!(" (and {} more like it)", n - 1),
-    };
+    let others = others(unwritten.len(), more_like_it);
     Some((
         key,
         format!("{} bytes of {first}{others} lie in holes, and are read as zeros", thousands(*bytes)),

@@ -108,7 +108,7 @@ pub fn drawn<'a>(
 ) -> Vec<Metric> {
     let mut drawn: Vec<Metric> = Vec::new();
     for quantity in quantities {
-        let marked = quantity.marks().map(Quantity::evaluated);
+        let marked = quantity.marks().filter(|_| !quantity.is_evaluated).map(Quantity::evaluated);
         let of_marks = marked.and_then(|marked| marked.metric(runs));
         for metric in quantity.metric(runs).into_iter().chain(of_marks) {
             if !drawn.contains(&metric) {

@@ -42,8 +42,23 @@ pub struct Export {
     logs: [Log; 2],
     samples: Samples,
     in_place_of_others: bool,
-    problems: Vec<String>,
+    problems: Problems,
+}
+
+/// What one pass could not read.
+#[derive(Debug, Default)]
+struct Problems {
+    told: Vec<String>,
+    /// Whether a whole file is among it.
     lacks_some: bool,
+}
+
+impl Problems {
+    /// A log or the record cannot be read.
+    fn lack(&mut self, error: &RunError) {
+        self.told.push(error.to_string());
+        self.lacks_some = true;
+    }
 }
 
 /// What an update found.
@@ -81,8 +96,7 @@ impl Export {
             logs: [Log::new(run, dir::TRAIN_CSV, Kind::Train), Log::new(run, dir::VAL_CSV, Kind::Val)],
             samples: Samples { tail: Tail::new(&run.join(dir::SAMPLES)), text: Vec::new() },
             in_place_of_others: false,
-            problems: Vec::new(),
-            lacks_some: false,
+            problems: Problems::default(),
         }
     }
 
@@ -99,8 +113,8 @@ impl Export {
     pub fn update(&mut self) -> Result<News, RunError> {
         let events = self.bring_up_to_date().inspect_err(|_| self.file = None)?;
         let in_place_of_others = std::mem::take(&mut self.in_place_of_others);
-        let (problems, lacks_some) = (std::mem::take(&mut self.problems), self.lacks_some);
-        Ok(News { events, in_place_of_others, problems, lacks_some })
+        let Problems { told, lacks_some } = std::mem::take(&mut self.problems);
+        Ok(News { events, in_place_of_others, problems: told, lacks_some })
     }
 
     /// Closes the event file; the next update opens it again.
@@ -161,8 +175,7 @@ impl Export {
     fn pass(&mut self) -> Result<Option<u64>, RunError> {
         // A run writes a row before it evaluates, and its record before the first row of a session. Read the other way
         // around, everything that is needed for what was read before is there.
-        self.problems.clear();
-        self.lacks_some = false;
+        self.problems = Problems::default();
         let sampled = self.samples.read();
         let [train, val] = &mut self.logs;
         let evaluated = val.read();
@@ -178,15 +191,13 @@ impl Export {
             }
             Ok(record) => record,
             Err(error) => {
-                self.problems.push(error.to_string());
-                self.lacks_some = true;
+                self.problems.lack(&error);
                 None
             }
         };
         // a file that is there has the times that record and log state
-        if self.file.is_some() && (!self.problems.is_empty() || trained.is_err()) {
-            self.problems.extend(trained.err().map(|error| error.to_string()));
-            self.lacks_some = true;
+        if self.file.is_some() && (self.problems.lacks_some || trained.is_err()) {
+            trained.err().iter().for_each(|error| self.problems.lack(error));
             self.forget();
             return Ok(None);
         }
@@ -208,22 +219,18 @@ impl Export {
         for (log, lines) in self.logs.iter_mut().zip([trained, evaluated]) {
             match lines {
                 Ok(lines) => note(log.take(&lines, &mut self.clock, file)?),
-                Err(error) => {
-                    self.problems.push(error.to_string());
-                    self.lacks_some = true;
-                }
+                Err(error) => self.problems.lack(&error),
             }
             if log.malformed > 0 {
                 let (count, run) = (log.malformed, self.run.display());
-                self.problems.push(format!("{count} malformed rows in the logs of `{run}` are left out"));
+                self.problems
+                    .told
+                    .push(format!("{count} malformed rows in the logs of `{run}` are left out"));
             }
         }
         match sampled {
             Ok(()) => note(self.samples.take(&self.clock, file)?),
-            Err(error) => {
-                self.problems.push(error.to_string());
-                self.lacks_some = true;
-            }
+            Err(error) => self.problems.lack(&error),
         }
         let finished = record.filter(|record| record.status == RunStatus::Finished);
         if let (None, Some(record)) = (differs, finished) {
@@ -246,14 +253,14 @@ impl Export {
         match regular::read_unlinked_text(&path, regular::RECIPE) {
             Ok(text) => {
                 let values = written(&text).unwrap_or_else(|problem| {
-                    self.problems.push(format!("`{}` cannot be read: {problem}", path.display()));
+                    self.problems.told.push(format!("`{}` cannot be read: {problem}", path.display()));
                     Vec::new()
                 });
                 head.push(event::hyperparameters(at, &hyperparameters(values)));
                 head.push(event::text(at, tags::RECIPE, &text));
             }
             Err(error) => {
-                self.problems.push(RunError::Io { action: "read", path, error }.to_string());
+                self.problems.told.push(RunError::Io { action: "read", path, error }.to_string());
                 if self.file.as_ref().is_some_and(|file| file.count(Kind::Head) > 0) {
                     return Ok(true);
                 }
