@@ -144,11 +144,11 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         }
         let size = bytes(size(path) as f64);
         let foreign = foreign.map(|foreign| format!(", with {foreign}")).unwrap_or_default();
+        let steps = item.steps().map_or_else(|| "an unknown number of".to_owned(), |steps| steps.to_string());
         say(&format!(
-            "{}: {}, {} steps, {size}{}{foreign}",
+            "{}: {}, {steps} steps, {size}{}{foreign}",
             on_a_line(&item.run.path),
             item.run.status,
-            item.steps(),
             behind_a_link(path)
         ));
         doomed.push(item);

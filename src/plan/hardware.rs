@@ -2,7 +2,7 @@
 
 use super::control_group;
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The machine as the plan sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,19 +107,23 @@ pub fn forget_peak_resident_bytes() {
     unsafe {
         libc::malloc_trim(0);
     }
+    // a peak that is being read is noted before, not after
+    let mut largest = LARGEST.lock().unwrap_or_else(PoisonError::into_inner);
     // proc(5): 5 resets the peak
     let _ = fs::write("/proc/self/clear_refs", "5");
-    LARGEST.store(0, Ordering::SeqCst);
+    *largest = 0;
 }
 
 /// The largest answer so far: the system counts roughly, and what it says can fall by some pages.
-static LARGEST: AtomicU64 = AtomicU64::new(0);
+static LARGEST: Mutex<u64> = Mutex::new(0);
 
 /// Peak resident memory of this process in bytes so far; 0 where it cannot be read.
 pub fn peak_resident_bytes() -> u64 {
+    let mut largest = LARGEST.lock().unwrap_or_else(PoisonError::into_inner);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let now =
         line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024;
-    LARGEST.fetch_max(now, Ordering::SeqCst).max(now)
+    *largest = now.max(*largest);
+    *largest
 }

@@ -59,8 +59,8 @@ impl Footing {
     }
 
     /// In what some of the runs, by their places, were measured differently by a metric, as phrases; `None` where they
-    /// may have a mean. What tells all runs apart tells these, and a record of an earlier version among the others may
-    /// have kept them together that differ by themselves.
+    /// may have a mean. Runs of several sets differ. Runs of one set are held against each other once more: beside a
+    /// record of an earlier version, which says less, they may have counted as equal.
     #[must_use]
     pub fn differing_among(
         &self,

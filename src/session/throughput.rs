@@ -37,7 +37,7 @@ pub struct Throughput {
     /// Median milliseconds of a step.
     pub step_ms: f64,
     /// Median milliseconds by phase, in the order of a step. `other` is what they leave of the step, with what it
-    /// waited for the processor.
+    /// waited for the processor, and 0 where medians of phases add up to more than the median of steps.
     pub phases: Vec<(String, f64)>,
     /// Every launch of a step on a CUDA device, with its seconds: of the step whose launches took their median.
     pub launches: Vec<Noted>,
@@ -309,7 +309,8 @@ impl Bench<'_> {
             .collect();
         let step_ms = median(&mut totals).unwrap_or(f64::NAN);
         let known: f64 = phases.iter().map(|(_, ms)| ms).sum();
-        phases.push(("other".to_owned(), (step_ms - known).max(0.0)));
+        let other = if step_ms < known { 0.0 } else { step_ms - known };
+        phases.push(("other".to_owned(), other));
         let seconds = |step: &Vec<Noted>| step.iter().filter_map(|noted| noted.seconds).sum::<f64>();
         launches.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
         let launches = launches.swap_remove(launches.len() / 2);

@@ -739,6 +739,13 @@ fn runs_that_are_aligned_at_unequal_learning_rates_are_told_of() {
     assert!(!told(&["--align", "step", "--at", "2"]) && !told(&[]));
     write("fake-2", &["1e-3", "1e-3", "1e-3", "1e-3"]);
     assert!(!told(&["--align", "step"]));
+    // a rate that has not come to its peak has not decayed
+    write("fake-1", &["2e-4", "4e-4", "6e-4", "8e-4", "1e-3", "1e-3"]);
+    assert!(!told(&["--align", "step", "--at", "2"]));
+    write("fake-2", &["1e-3", "5e-4", "1e-4", "1e-5"]);
+    write("fake-3", &["1e-3", "1e-3", "1e-3", "1e-3", "1e-3"]);
+    let said = text(&lab, &["--align", "step", "--at", "2"]);
+    assert!(said.contains("50 % of fake-2 and 100 % of fake-3;"), "{said}");
 }
 
 #[test]

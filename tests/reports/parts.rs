@@ -300,6 +300,19 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
         assert!(text(&lab, args).contains(note), "{}", text(&lab, args));
     }
     assert!(!speeds().contains("at the same time"));
+    // for sums those are told of as well that shared it for less than half of theirs
+    write("fake-2", 2, a, 40, Some(150));
+    write("fake-1", 1, a, 0, Some(45));
+    write("fake-3", 3, a, 50, Some(100));
+    write("fake-4", 4, a, 200, Some(300));
+    let of_medians = "fake-3 trained at the same time as others of these on one machine for most of their time, and \
+                      fake-1, fake-2 and fake-4 did not";
+    let of_sums = "fake-1, fake-2 and fake-3 trained at the same time as others of these on one machine for a tenth or \
+                   more of their time, and fake-4 did not: seconds";
+    for said in [of("elapsed_s"), speeds()] {
+        assert!(said.contains(of_medians), "{said}");
+    }
+    assert!(of("elapsed_s").contains(of_sums) && !speeds().contains("a tenth"), "{}", of("elapsed_s"));
     // one that is longer than each of the others
     write("fake-1", 1, a, 0, Some(90));
     write("fake-2", 2, a, 10, Some(40));

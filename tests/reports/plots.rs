@@ -432,10 +432,19 @@ fn the_page_says_of_how_many_steps_a_point_of_a_long_log_is_a_mean() {
 #[test]
 fn a_mean_of_some_seeds_says_of_how_many_it_is() {
     let lab = Lab::new();
-    for seed in 1..=3 {
-        let val = if seed == 3 { vec![] } else { vec![(0, 9.0), (4, 3.5)] };
-        Fake { val, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
-    }
-    let drawn = prose(&String::from_utf8(plot(&lab, "a.svg", &["--y", "val_loss"])).expect("UTF-8"));
-    assert!(drawn.contains("val_loss of fake-1 (n = 3) is that of 2 seeds"), "{drawn}");
+    let write = |group: u32| {
+        for seed in 1..=3 {
+            let val = if seed == 3 { vec![] } else { vec![(0, 9.0), (4, 3.5)] };
+            let (id, lr) = (format!("fake-{group}{seed}"), f64::from(group) * 1e-3);
+            Fake { val, ..Fake::new(&id, seed, lr, 3.0) }.write(&lab.path("runs"));
+        }
+    };
+    let drawn = || prose(&String::from_utf8(plot(&lab, "a.svg", &["--y", "val_loss"])).expect("UTF-8"));
+    write(1);
+    assert!(drawn().contains("val_loss of fake-11 (n = 3) is that of 2 seeds"), "{}", drawn());
+    // of many groups in one sentence
+    (2..=10).for_each(write);
+    let said = drawn();
+    assert_eq!(said.matches("is that of 2 seeds").count(), 1, "{said}");
+    assert!(said.contains(" more is that of 2 seeds"), "{said}");
 }

@@ -249,7 +249,7 @@ fn accuracies_are_reached_from_below_and_runs_that_still_train_count_as_far_as_t
     // a run without the column
     Fake::new("b-1", 1, 3e-3, 3.0).write(&runs);
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
-    assert!(table.contains("is reached by b-1 is not known: there is no poems_acc of it"), "{table}");
+    assert!(table.contains("is reached by b-1 is not known: there is no poems_acc"), "{table}");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) struct Item {
     pub(super) run: Run,
     /// `step` and `loss` of the last row of the training log.
     last: Option<(f64, f64)>,
+    /// Whether that row has no step, so that nobody knows how many steps there are.
+    is_unknown: bool,
     val_loss: Option<f64>,
     /// Its files, before anything of them was read.
     pub(super) written: Written,
@@ -73,8 +75,8 @@ impl Item {
             })
         };
         let last = last_row(dir::TRAIN_CSV, &["step", "loss"]).map(|row| (row[0], row[1]));
-        let has_step = last.is_none_or(|(step, _)| step.is_finite());
-        let last = last.filter(|_| has_step);
+        let is_unknown = last.is_some_and(|(step, _)| !step.is_finite());
+        let last = last.filter(|_| !is_unknown);
         let of_validation = ["step", "val_loss"];
         let logged = last_row(dir::VAL_CSV, &of_validation);
         let before = run.facts.evaluated_before.as_ref();
@@ -88,7 +90,7 @@ impl Item {
             let is_same = |noted: &FileDigest| noted.bytes == size && size > SHORT;
             run.warnings.extend(other_log(path, log, &run.facts.logs, is_same));
         }
-        if !has_step {
+        if is_unknown {
             let log = path.join(dir::TRAIN_CSV);
             run.warnings.push(format!("`{}` is malformed: its last row has no `step`", log.display()));
         }
@@ -99,11 +101,13 @@ impl Item {
             run.notes.push(format!("its validation loss is of step {at}, before its end"));
         }
         let val_loss = validated.map(|(_, loss)| loss);
-        Ok(Self { run, last, val_loss, age: written.age(), written })
+        Ok(Self { run, last, is_unknown, val_loss, age: written.age(), written })
     }
 
-    pub(super) fn steps(&self) -> f64 {
-        self.last.map_or(self.run.facts.steps_before() as f64, |(step, _)| step + 1.0)
+    /// How many steps it has done, where its log says.
+    pub(super) fn steps(&self) -> Option<f64> {
+        let steps = self.last.map_or(self.run.facts.steps_before() as f64, |(step, _)| step + 1.0);
+        Some(steps).filter(|_| !self.is_unknown)
     }
 
     fn total_steps(&self) -> Option<f64> {
@@ -196,7 +200,7 @@ pub(super) fn table(items: &[Item], differing: &Differing, for_people: bool) -> 
 /// What does not depend on the other runs.
 fn cells(item: &Item) -> Vec<Cell> {
     let whole = |x: f64| format!("{x}");
-    let progress = item.total_steps().map(|total| item.steps() / total);
+    let progress = item.total_steps().zip(item.steps()).map(|(total, steps)| steps / total);
     // all rows are there before the last checkpoint is
     let most = if item.run.status == RunStatus::Finished { f64::INFINITY } else { 99.0 };
     let created = &item.run.facts.created;
@@ -204,7 +208,7 @@ fn cells(item: &Item) -> Vec<Cell> {
     vec![
         Cell::text(&*item.run.id),
         Cell { value: item.run.status.to_string().into(), shown: item.run.status_shown() },
-        Cell::number(Some(item.steps()), whole),
+        Cell::number(item.steps(), whole),
         Cell::number(item.total_steps(), whole),
         Cell::number(progress, |share| format!("{} %", percent(share).min(most))),
         Cell::number(item.last.map(|(_, loss)| loss), |x| Unit::Loss.shown(x)),

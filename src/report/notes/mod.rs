@@ -7,7 +7,7 @@ mod measured;
 mod schedules;
 mod together;
 
-pub use schedules::learning_rate;
+pub use schedules::learning_rates;
 
 use super::axis::Axis;
 use super::compare::Comparison;
@@ -36,7 +36,7 @@ struct Common {
     cadences: Option<String>,
     best_batches: Option<String>,
     pauses: Option<String>,
-    together: Option<String>,
+    together: Vec<String>,
     best_of_some: Vec<String>,
     chosen: Vec<String>,
 }
@@ -59,8 +59,8 @@ impl Common {
     /// All of them.
     fn all(&self) -> impl Iterator<Item = &String> {
         let Self { under_dropout, cadences, best_batches, pauses, together, best_of_some, chosen } = self;
-        let single = [under_dropout, cadences, best_batches, pauses, together].into_iter().flatten();
-        single.chain(best_of_some).chain(chosen)
+        let single = [under_dropout, cadences, best_batches, pauses].into_iter().flatten();
+        single.chain(together).chain(best_of_some).chain(chosen)
     }
 }
 
@@ -101,7 +101,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend_from_slice(&common.best_of_some);
     notes.extend(common.best_batches.clone());
     notes.extend(common.pauses.clone());
-    notes.extend(common.together.clone());
+    notes.extend_from_slice(&common.together);
     notes.extend_from_slice(&common.chosen);
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));
@@ -299,8 +299,7 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         let unknown = || missed().filter(|run| best(run).is_none());
         if unknown().next().is_some() {
             let (of, column) = (names(runs, unknown()), &target.column);
-            notes
-                .push(format!("whether {shown} is reached by {of} is not known: there is no {column} of it"));
+            notes.push(format!("whether {shown} is reached by {of} is not known: there is no {column}"));
         }
         let target_name = target.name();
         let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));
@@ -345,7 +344,7 @@ fn names<'a>(all: &[Run], runs: impl Iterator<Item = &'a Run>) -> String {
 }
 
 /// Some of these in words as one phrase, all or the first few and how many more.
-fn first_of<T>(mut items: impl Iterator<Item = T>, in_words: impl FnMut(T) -> String) -> String {
+pub(super) fn first_of<T>(mut items: impl Iterator<Item = T>, in_words: impl FnMut(T) -> String) -> String {
     let first: Vec<String> = items.by_ref().take(MOST_NAMES).map(in_words).collect();
     listed_of(first, items.count())
 }

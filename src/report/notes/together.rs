@@ -10,12 +10,12 @@ use super::names;
 use crate::run::column::Unit;
 
 /// Which runs shared their machine with others of these while the rest did not, where figures of time are shown.
-pub(super) fn together(comparison: &Comparison) -> Option<String> {
+pub(super) fn together(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
     let is_cut_by_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time);
     if !comparison.shown.iter().any(is_of_time) && !is_cut_by_time {
-        return None;
+        return Vec::new();
     }
     let has_sums = is_cut_by_time || comparison.shown.iter().any(|metric| metric.unit == Unit::Seconds);
     let is_known =
@@ -36,15 +36,20 @@ pub(super) fn together(comparison: &Comparison) -> Option<String> {
             Some(others) => format!("{} did not", names(runs, others.into_iter())),
             None => format!("whether {} did is not known", names(runs, perhaps()?.into_iter())),
         };
-        Some(format!(
-            "{} trained at the same time as others of these on one machine for {for_how_long} of their time, and \
-             {others}: {what} may differ by that as well",
-            names(runs, shared.into_iter())
-        ))
+        let shared = names(runs, shared.into_iter());
+        let sentence = format!(
+            "{shared} trained at the same time as others of these on one machine for {for_how_long} of their time, \
+             and {others}: {what} may differ by that as well"
+        );
+        Some((shared, sentence))
     };
     // a median of steps withstands less than half of them, a sum nothing
-    note(2, "most", "speeds and seconds")
-        .or_else(|| note(10, "a tenth or more", "seconds").filter(|_| has_sums))
+    let of_medians = note(2, "most", "speeds and seconds");
+    let of_sums = note(10, "a tenth or more", "seconds").filter(|_| has_sums);
+    let of_medians_too =
+        |(shared, _): &(String, String)| of_medians.as_ref().is_some_and(|(of, _)| of == shared);
+    let of_sums = of_sums.filter(|note| !of_medians_too(note));
+    of_medians.iter().chain(&of_sums).map(|(_, sentence)| sentence.clone()).collect()
 }
 
 /// Seconds by which two processes can seem to overlap that followed one another.

@@ -19,7 +19,7 @@ use super::footing::Footing;
 use super::groups::Group;
 use super::legend::Legend;
 use super::metrics::{self, Metric};
-use super::notes::{listed, of_drawn};
+use super::notes::{first_of, listed, of_drawn};
 use super::runs::Run;
 use super::target::Target;
 use crate::recipe::keys::SEED;
@@ -27,7 +27,7 @@ use curve::{Curve, average, read, read_val, smooth, usual_window};
 use palette::{Look, looks};
 pub use quantity::{Quantity, further, quantities};
 use rayon::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// What is plotted.
@@ -326,11 +326,16 @@ fn note(
         }
     }
     let some = panels.iter().flat_map(|panel| panel.series.iter().zip(labels));
-    let some =
-        some.flat_map(|(series, label)| series.of_some.iter().map(move |(column, n)| (column, n, label)));
-    let some: BTreeSet<_> = some.collect();
-    parts.extend(some.into_iter().map(|(column, n, label)| {
-        format!("{column} of {label} is that of {}", crate::wording::count(*n, "seed"))
+    let mut of_some: BTreeMap<&(String, usize), Vec<&String>> = BTreeMap::new();
+    for (series, label) in some {
+        for column in &series.of_some {
+            let labels = of_some.entry(column).or_default();
+            labels.extend((!labels.contains(&label)).then_some(label));
+        }
+    }
+    parts.extend(of_some.into_iter().map(|((column, n), labels)| {
+        let seeds = crate::wording::count(*n, "seed");
+        format!("{column} of {} is that of {seeds}", first_of(labels.into_iter(), String::clone))
     }));
     for panel in panels {
         let is_mixed = panel.series.iter().any(|series| series.is_mixed);
