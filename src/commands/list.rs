@@ -8,6 +8,7 @@ use super::{exporter, find_runs};
 use crate::cli::{ListArgs, TableFormat};
 use crate::regular;
 use crate::report::fit::{Fitted, fit, wrapped};
+use crate::report::notes::note_owners;
 use crate::report::numbers::bytes;
 use crate::run::deletion::{check_removable, remove_run, sweep_removed};
 use crate::run::made::keeps_its_name;
@@ -37,6 +38,7 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
             Err(error) => return Err(error.into()),
         }
     }
+    note_owners(items.iter_mut().map(|item| &mut item.run));
     items.retain(|item| statuses.is_empty() || statuses.contains(&item.run.status));
     items.retain(|item| args.older_than.is_none_or(|age| item.age >= age));
     if args.remove {

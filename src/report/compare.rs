@@ -112,7 +112,8 @@ impl Comparison {
         let drawn = options.drawn.iter().filter(others).cloned();
         let rates = cut.iter().flat_map(|_| notes::learning_rates());
         let gathered: Vec<Metric> = further.iter().cloned().chain(drawn).chain(rates).collect();
-        let runs = read_all(paths, Wanted { cut: *cut, further: &gathered, targets })?;
+        let mut runs = read_all(paths, Wanted { cut: *cut, further: &gathered, targets })?;
+        notes::note_owners(runs.iter_mut());
         let goals = goals(targets);
         let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
             true => "val_loss",

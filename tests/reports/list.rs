@@ -3,7 +3,7 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::{Fake, rfc4180};
+use report_support::{Fake, prose, rfc4180};
 use serde_json::{Value, json};
 use std::fs;
 use support::{Lab, as_nobody};
@@ -387,4 +387,34 @@ fn a_last_row_without_a_step_is_named_and_no_number() {
     let rows: Value = serde_json::from_str(&listed.stdout).expect("JSON");
     let of = |column: &str| &rows["runs"][0][column];
     assert!(of("steps").is_null() && of("progress").is_null() && of("loss").is_null(), "{rows:#}");
+}
+
+/// Where several users share a directory of runs, each can put what they like among them.
+#[test]
+fn runs_of_other_users_among_own_ones_are_told_of() {
+    let lab = Lab::new();
+    let runs =
+        [1, 2].map(|seed| Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0).write(&lab.path("runs")));
+    let told = "of user 12345, who decides what is on record there";
+    let said = |args: &[&str]| lab.run(args).expect(0).stdout.clone();
+    let calls: [&[&str]; 5] = [
+        &["list"],
+        &["list", "--format", "json"],
+        &["compare", "runs"],
+        &["compare", "runs", "--format", "json"],
+        &["compare", "runs", "--format", "csv"],
+    ];
+    calls.iter().for_each(|call| assert!(!said(call).contains("of user")));
+    // only root can give a directory away
+    if std::os::unix::fs::lchown(&runs[1], Some(12345), None).is_ok() {
+        for call in calls {
+            assert!(said(call).contains(told), "{}", said(call));
+        }
+        assert!(said(&["compare", "runs"]).contains(&format!("fake-2: {told}")));
+        said(&["compare", "runs", "--plot", "a.svg"]);
+        let drawn = fs::read_to_string(lab.path("a.svg")).expect("a picture");
+        assert!(prose(&drawn).contains("runs of other users: fake-2"), "{drawn}");
+        // who asks for those of one user knows whose they are
+        assert!(!said(&["compare", "fake-2"]).contains(told));
+    }
 }

@@ -4,9 +4,11 @@ mod cadence;
 mod chosen;
 mod each;
 mod measured;
+mod owners;
 mod schedules;
 mod together;
 
+pub use owners::note_owners;
 pub use schedules::learning_rates;
 
 use super::axis::Axis;
@@ -136,6 +138,9 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String>
     }
     notes.extend(measured::emulated(comparison, drawn));
     notes.extend(measured::under_dropout(comparison, drawn));
+    if owners::of_others(runs).next().is_some() {
+        notes.push(format!("runs of other users: {}", names(runs, owners::of_others(runs))));
+    }
     if runs.iter().any(Run::is_altered) {
         let altered = names(runs, runs.iter().filter(|run| run.is_altered()));
         notes.push(format!("a recipe was edited, or data were changed, after it had begun: {altered}"));
