@@ -222,6 +222,41 @@ fn what_goes_wrong_once_is_tried_again_from_where_it_stood() {
     }
 }
 
+/// Where there is no digest, nothing at the end tells that two halves are of two versions.
+#[test]
+fn a_file_without_digest_that_changes_while_it_comes_is_fetched_anew() {
+    let versions = [contents(9000), contents(9000).into_iter().map(|byte| !byte).collect()];
+    let now = |before: usize| (before > 0) as usize;
+    let tags: [(&str, [&str; 2]); 2] = [
+        ("ETag", ["\"a\"", "\"b\""]),
+        ("Last-Modified", ["Sat, 28 Nov 2026 00:00:00 GMT", "Sun, 29 Nov 2026 00:00:00 GMT"]),
+    ];
+    // some servers heed the condition, and others send what was asked for of what they have now
+    for ((header, tags), heeds) in tags.into_iter().flat_map(|tag| [(tag, true), (tag, false)]) {
+        let lab = Lab::new();
+        let of_hub = versions.clone();
+        let server = Server::start(move |asked, before| match asked.path.as_str() {
+            LIST => listed(&[json!({ "type": "file", "path": "x.bin", "size": 9000 })]),
+            _ => {
+                let (file, tag) = (&of_hub[now(before)], tags[now(before)]);
+                let is_other = asked.header("if-range").is_some_and(|known| known != tag);
+                let reply = match heeds && is_other {
+                    true => Reply::new(200, file.clone()),
+                    false => Reply::part(file, asked),
+                };
+                let reply = reply.with(header, tag);
+                if before == 0 { reply.cut(4000) } else { reply }
+            }
+        });
+        fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0).says(&["no digest"]);
+        assert_eq!(fs::read(lab.path("got/x.bin")).expect("read"), versions[1], "{header} {heeds}");
+        let asked = server.asked_for("/datasets/owner/some-data/resolve/main/x.bin");
+        let firsts: Vec<_> = asked.iter().map(Asked::first).collect();
+        assert_eq!(firsts, if heeds { vec![None, Some(4000)] } else { vec![None, Some(4000), None] });
+        assert_eq!(asked[1].header("if-range"), Some(tags[0]));
+    }
+}
+
 #[test]
 fn a_connection_that_breaks_again_and_again_comes_to_an_end_as_long_as_it_moves() {
     let (lab, file) = (Lab::new(), contents(9000));

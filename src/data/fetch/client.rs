@@ -56,6 +56,8 @@ pub(super) struct Answer {
     pub(super) total: Option<u64>,
     /// Whether the body is a web page.
     pub(super) is_page: bool,
+    /// Which version of the file this is, where the server says it.
+    pub(super) version: Option<String>,
     pub(super) body: BodyReader<'static>,
 }
 
@@ -119,15 +121,20 @@ impl Client {
         }
     }
 
-    /// The file at `url`, from byte `from` on if the server can do that, else from its beginning. `None` if the file
-    /// has no such byte.
-    pub(super) fn file(&self, url: &str, from: u64) -> Result<Option<Answer>, Fault> {
+    /// The file at `url`, from byte `from` on if the server can do that and the file is still of this `version`, else
+    /// from its beginning (If-Range, RFC 9110, section 13.1.5). `None` if the file has no such byte.
+    pub(super) fn file(&self, url: &str, from: u64, version: Option<&str>) -> Result<Option<Answer>, Fault> {
         let range = format!("bytes={from}-");
-        let ranged = [("Range", range.as_str())];
-        let response = self.get(url, if from > 0 { &ranged } else { &[] })?;
+        let mut headers = Vec::new();
+        if from > 0 {
+            headers.push(("Range", range.as_str()));
+            headers.extend(version.map(|version| ("If-Range", version)));
+        }
+        let response = self.get(url, &headers)?;
         let status = response.status().as_u16();
         let headers = response.headers();
         let is_page = text(headers, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        let version = version_of(headers);
         let (start, total) = match status {
             200 => (0, number(headers, "content-length")),
             206 => {
@@ -144,7 +151,7 @@ impl Client {
             _ => return Ok(None),
         };
         let body = response.into_body().into_with_config().limit(u64::MAX).reader();
-        Ok(Some(Answer { start, total, is_page, body }))
+        Ok(Some(Answer { start, total, is_page, version, body }))
     }
 
     /// How long all pages of a list may take, without the waits for a server that asks for time.
@@ -199,6 +206,12 @@ fn next_page(link: &str) -> Option<&str> {
     let links = link.split(", <").map(|link| link.trim_start_matches('<'));
     let mut pairs = links.filter_map(|link| link.split_once('>'));
     pairs.find(|(_, rest)| rest.contains("rel=\"next\"")).map(|(url, _)| url)
+}
+
+/// What tells a version of a file from others: its tag, unless it is a weak one, or the time of its last change.
+fn version_of(headers: &HeaderMap) -> Option<String> {
+    let tag = text(headers, "etag").filter(|tag| !tag.starts_with("W/"));
+    tag.or_else(|| text(headers, "last-modified")).map(str::to_owned)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

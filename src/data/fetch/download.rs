@@ -115,11 +115,12 @@ impl Folder {
             self.remove(&part)?;
         }
         advance(self.size(&part));
+        let mut version = None;
         let mut is_second = false;
         loop {
             let size = || self.size(&part);
             let before = std::cell::Cell::new(size());
-            let attempt = || self.attempt(client, wanted, &part, stop, advance);
+            let attempt = || self.attempt(client, wanted, &part, &mut version, stop, advance);
             persist(&wanted.url, retries, attempt, |_| size() > before.replace(size()))?;
             let Some(digest) = wanted.digest else { break };
             let found = self.parts.open_file(&part, OFlags::RDONLY).and_then(|file| digest.of(file));
@@ -209,12 +210,14 @@ impl Folder {
         key + &part_end(&wanted.name)
     }
 
-    /// Downloads what is missing, over one connection.
+    /// Downloads what is missing, over one connection. `version` is that of the file on the server, of which there is
+    /// a part.
     fn attempt(
         &self,
         client: &Client,
         wanted: &Wanted,
         part: &str,
+        version: &mut Option<String>,
         stop: &AtomicBool,
         advance: &dyn Fn(u64),
     ) -> Result<(), Fault> {
@@ -227,7 +230,8 @@ impl Folder {
             self.remove(part).map_err(Fault::Final)?;
             held = 0;
         }
-        let Some(mut answer) = client.file(&wanted.url, held)? else {
+        let known = version.take();
+        let Some(mut answer) = client.file(&wanted.url, held, known.as_deref())? else {
             self.remove(part).map_err(Fault::Final)?;
             return Err(Fault::passing("the file is shorter than what had come of it"));
         };
@@ -247,6 +251,13 @@ impl Folder {
         if answer.start != held {
             return Err(Fault::passing("the server sends another part of the file than it was asked for"));
         }
+        // not every server heeds the condition
+        if held > 0 && known.as_ref().zip(answer.version.as_ref()).is_some_and(|(known, now)| known != now) {
+            self.remove(part).map_err(Fault::Final)?;
+            return Err(Fault::passing("the file was changed on the server"));
+        }
+        // a digest says at the end whether all parts are of one version, which servers may call by several names
+        *version = answer.version.take().filter(|_| wanted.digest.is_none());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
         let mut file = self.parts.open_file(part, flags).map_err(failed)?;
         let mut chunk = vec![0; CHUNK];
