@@ -32,7 +32,7 @@ pub(super) struct Item {
     pub(super) run: Run,
     /// `step` and `loss` of the last row of the training log.
     last: Option<(f64, f64)>,
-    /// Whether that row has no step, so that nobody knows how many steps there are.
+    /// Whether the log cannot be read, or that row has no step, so that nobody knows how many steps there are.
     is_unknown: bool,
     val_loss: Option<f64>,
     /// Its files, before anything of them was read.
@@ -69,16 +69,15 @@ impl Item {
         let written = Written::of(path);
         let mut run = Run::read(path)?;
         let mut last_row = |log: &str, columns: &[&str]| {
-            last_row(&path.join(log), columns).unwrap_or_else(|error| {
-                run.warnings.push(error.to_string());
-                None
-            })
+            last_row(&path.join(log), columns).inspect_err(|error| run.warnings.push(error.to_string()))
         };
-        let last = last_row(dir::TRAIN_CSV, &["step", "loss"]).map(|row| (row[0], row[1]));
-        let is_unknown = last.is_some_and(|(step, _)| !step.is_finite());
-        let last = last.filter(|_| !is_unknown);
+        let last = last_row(dir::TRAIN_CSV, &["step", "loss"]);
+        let is_unreadable = last.is_err();
+        let last = last.ok().flatten().map(|row| (row[0], row[1]));
+        let is_malformed = last.is_some_and(|(step, _)| !step.is_finite());
+        let last = last.filter(|_| !is_malformed);
         let of_validation = ["step", "val_loss"];
-        let logged = last_row(dir::VAL_CSV, &of_validation);
+        let logged = last_row(dir::VAL_CSV, &of_validation).ok().flatten();
         let before = run.facts.evaluated_before.as_ref();
         let before = before.map(|row| gather::cells(row, &header(&path.join(dir::VAL_CSV)), &of_validation));
         let is_later =
@@ -90,7 +89,7 @@ impl Item {
             let is_same = |noted: &FileDigest| noted.bytes == size && size > SHORT;
             run.warnings.extend(other_log(path, log, &run.facts.logs, is_same));
         }
-        if is_unknown {
+        if is_malformed {
             let log = path.join(dir::TRAIN_CSV);
             run.warnings.push(format!("`{}` is malformed: its last row has no `step`", log.display()));
         }
@@ -101,6 +100,7 @@ impl Item {
             run.notes.push(format!("its validation loss is of step {at}, before its end"));
         }
         let val_loss = validated.map(|(_, loss)| loss);
+        let is_unknown = is_unreadable || is_malformed;
         Ok(Self { run, last, is_unknown, val_loss, age: written.age(), written })
     }
 
