@@ -49,6 +49,11 @@ pub(super) fn warning(event: &Event) -> Option<String> {
              your own, where the run is trained anew",
             run.display()
         ),
+        Event::RunsOfAnother { path, user } => format!(
+            "{} belongs to another user ({user}), who can say who may write in the runs there, and move them away: \
+             --runs-dir names a directory of your own",
+            path.display()
+        ),
         Event::DataOfAnother { path, user } => format!(
             "{} belongs to another user ({user}), who can say what this recipe is trained on: start it in a directory \
              of your own, or name the data that you mean with --set",

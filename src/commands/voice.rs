@@ -208,6 +208,7 @@ impl Audience for Voice {
             | Event::BestCeased { .. }
             | Event::NotScored { .. }
             | Event::OfAnother { .. }
+            | Event::RunsOfAnother { .. }
             | Event::DataOfAnother { .. }
             | Event::RecipeRestored { .. }
             | Event::OtherRounding(_)
@@ -219,8 +220,7 @@ impl Audience for Voice {
                 self.on_board(|board| board.step(report, (step, steps), row.tokens_per_s, always));
             }
             Event::Evaluated { step, steps, val_loss, also, .. } => {
-                let also = also.iter().map(|(name, value)| format!(", {name} {value:.4}"));
-                let also = also.collect::<String>();
+                let also: String = also.iter().map(|(name, value)| format!(", {name} {value:.4}")).collect();
                 say(&format!("step {step}/{steps} validation loss {val_loss:.4}{also}"));
             }
             Event::Sampled { text, is_last: true, .. } => terminal::say_set_in(&format!("sample: {text}")),

@@ -3,7 +3,12 @@
 //! There is no single place: the driver comes with the system, the other libraries with a toolkit, a
 //! distribution's package, or the wheels that PyTorch installs into a Python environment. The search runs no
 //! program, so it is cheap.
+//!
+//! What is found is executed. So below a directory that is only implied, as that of the environment around the program,
+//! nothing counts that was made by others than this user, root, and the owner of what implies it: where several users
+//! may write, as in `/tmp`, each could put a library beside the program of somebody else.
 
+use crate::regular::is_of_one_owner;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -54,8 +59,8 @@ impl Search {
             places.add(directory, LIBS_VARIABLE);
         }
         // a wheel puts the program in the `bin` of an environment, which need not be the active one
-        if let Some(prefix) = program.and_then(Path::parent).and_then(Path::parent) {
-            places.python(prefix, "the program's Python environment");
+        if let Some(program) = program {
+            places.around(program, "the program's Python environment");
         }
         places.0.push(SearchDir { directory: None, because: "the system's loader".to_owned() });
         for name in ["CUDA_HOME", "CUDA_PATH"] {
@@ -69,11 +74,13 @@ impl Search {
         }
         for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
             if let Some(prefix) = set(name) {
-                places.python(Path::new(&prefix), name);
+                let prefix = Path::new(&prefix);
+                places.python(prefix, (prefix, prefix), name);
             }
         }
         if let Some(conda) = set("CONDA_PREFIX") {
-            places.add(Path::new(&conda).join("lib"), "CONDA_PREFIX");
+            let conda = Path::new(&conda);
+            places.below(conda.join("lib"), (conda, conda), "CONDA_PREFIX");
         }
         let path: Vec<PathBuf> = paths("PATH");
         if let Some(python) = path.iter().map(|bin| bin.join("python3")).find(|python| python.is_file()) {
@@ -81,15 +88,14 @@ impl Search {
             // link to another one
             let real = std::fs::canonicalize(&python).ok();
             for python in [Some(python), real].into_iter().flatten() {
-                if let Some(prefix) = python.parent().and_then(Path::parent) {
-                    places.python(prefix, "python3 on PATH");
-                }
+                places.around(&python, "python3 on PATH");
             }
         }
         if let Some(home) = set("HOME") {
-            places.python(&Path::new(&home).join(".local"), "the user's Python packages");
+            let home = Path::new(&home);
+            places.python(&home.join(".local"), (home, home), "the user's Python packages");
         }
-        places.python(&root.join("usr/local"), "the system's Python packages");
+        places.python(&root.join("usr/local"), (root, root), "the system's Python packages");
         // Debian and Ubuntu, Fedora and SUSE, Windows' subsystem for Linux, containers, NixOS
         for directory in [
             "usr/lib/x86_64-linux-gnu",
@@ -117,6 +123,20 @@ impl Places {
         }
     }
 
+    /// Adds a directory below `above` if all of the way there is [of the owner](is_of_one_owner) of `anchor`.
+    fn below(&mut self, directory: PathBuf, (above, anchor): (&Path, &Path), because: &str) {
+        if is_of_one_owner(above, &directory, anchor) {
+            self.add(directory, because);
+        }
+    }
+
+    /// Adds the directories of the Python environment in whose `bin` a program lies, or may lie.
+    fn around(&mut self, program: &Path, because: &str) {
+        if let Some(prefix) = program.parent().and_then(Path::parent) {
+            self.python(prefix, (prefix, program), because);
+        }
+    }
+
     /// Adds the directories of a toolkit, except `stubs`, which holds libraries for linking only.
     fn toolkit(&mut self, root: &Path, because: &str) {
         for below in [
@@ -126,17 +146,18 @@ impl Places {
             "targets/aarch64-linux/lib",
             "lib",
         ] {
-            self.add(root.join(below), because);
+            self.below(root.join(below), (root, root), because);
         }
     }
 
     /// Adds the directories of NVIDIA's wheels below a Python prefix: one per library
-    /// (`nvidia/cuda_nvrtc/lib`) up to CUDA 12, one for all (`nvidia/cu13/lib`) since 13.
-    fn python(&mut self, prefix: &Path, because: &str) {
+    /// (`nvidia/cuda_nvrtc/lib`) up to CUDA 12, one for all (`nvidia/cu13/lib`) since 13. `of` is as in
+    /// [`below`](Self::below).
+    fn python(&mut self, prefix: &Path, of: (&Path, &Path), because: &str) {
         for python in newest_first(children(&prefix.join("lib"), "python3")) {
             for packages in ["site-packages", "dist-packages"] {
                 for wheel in newest_first(children(&python.join(packages).join("nvidia"), "")) {
-                    self.add(wheel.join("lib"), because);
+                    self.below(wheel.join("lib"), of, because);
                 }
             }
         }
@@ -172,6 +193,7 @@ pub(super) fn newest_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
 mod tests {
     use super::*;
     use std::collections::HashMap;
+    use std::os::unix::fs::lchown;
 
     fn search(root: &Path, variables: &[(&str, String)]) -> Vec<String> {
         let variables: HashMap<_, _> = variables.iter().cloned().collect();
@@ -249,6 +271,39 @@ mod tests {
                 search(root.path(), &variables)[..2],
                 [beside.clone(), "the system's loader".to_owned()]
             );
+        }
+    }
+
+    /// Where several users may write, anybody can put an environment around somebody's program.
+    #[test]
+    fn libraries_that_others_have_put_around_a_program_are_not_searched() {
+        let root = tempfile::tempdir().expect("a directory");
+        let packages = "lib/python3.13/site-packages/nvidia/cu13/lib";
+        let prefixes = ["wheel", "env", "home/.local", "venv"];
+        for prefix in prefixes {
+            std::fs::create_dir_all(root.path().join(prefix).join(packages)).expect("a directory");
+        }
+        let program = root.path().join("wheel/bin/runner");
+        for file in [&program, &root.path().join("env/bin/python3")] {
+            std::fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+            std::fs::write(file, "").expect("a file");
+        }
+        let at = |path: &str| root.path().join(path).display().to_string();
+        let variables = [("PATH", at("env/bin")), ("HOME", at("home")), ("VIRTUAL_ENV", at("venv"))];
+        let found = || search(root.path(), &variables).len();
+        assert_eq!(found(), prefixes.len() + 1);
+        // only root can give something away
+        let give = |path: &str, user: u32| lchown(root.path().join(path), Some(user), None);
+        if give("wheel/lib", 12345).is_err() {
+            return;
+        }
+        assert_eq!(found(), prefixes.len());
+        // who has made the program may have made its libraries
+        give("wheel/bin/runner", 12345).expect("given");
+        assert_eq!(found(), prefixes.len() + 1);
+        for (i, prefix) in prefixes.iter().enumerate().skip(1) {
+            give(&format!("{prefix}/lib/python3.13/site-packages/nvidia/cu13"), 12345).expect("given");
+            assert_eq!(found(), prefixes.len() + 1 - i, "{prefix}");
         }
     }
 

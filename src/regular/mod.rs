@@ -8,6 +8,7 @@ mod holes;
 mod lease;
 mod links;
 mod matching;
+mod mounts;
 mod open_dir;
 mod temporary;
 mod tree;
@@ -71,6 +72,16 @@ pub fn is_put_beside(note: &Path, file: &Path) -> bool {
 #[must_use]
 pub fn another_maker(path: &Path) -> Option<u32> {
     owner(path).filter(|owner| is_another(*owner))
+}
+
+/// Whether nothing on the way from a directory down to `path` was made by another user than the one to whom `anchor`
+/// belongs, who is trusted with what lies around it.
+#[must_use]
+pub fn is_of_one_owner(above: &Path, path: &Path, anchor: &Path) -> bool {
+    // of a link, also who has made it
+    let trusted = [owner(anchor), anchor.metadata().ok().map(|found| found.uid())];
+    let is_trusted = |path: &Path| another_maker(path).is_none_or(|maker| trusted.contains(&Some(maker)));
+    path.ancestors().take_while(|part| *part != above).all(is_trusted)
 }
 
 /// The last of these paths that [another user has made](another_maker), and who: of a path's ancestors the one from

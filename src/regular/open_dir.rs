@@ -157,6 +157,14 @@ impl OpenDir {
         Ok(owner == geteuid().as_raw() || owner != 0 && self.of_another()?.is_none())
     }
 
+    /// The user who has put a file into this directory to whom the directory does not belong, if that is neither this
+    /// process's user nor root.
+    pub fn maker_of(&self, file: &File) -> io::Result<Option<u32>> {
+        let maker = file.metadata()?.uid();
+        let is_put = is_another(maker) && self.handle.metadata()?.uid() != maker;
+        Ok(is_put.then_some(maker))
+    }
+
     /// The user to whom it belongs, if that is neither root nor the one to whom files belong that this process makes in
     /// it: a file server may give root's files to nobody.
     pub fn of_another(&self) -> io::Result<Option<u32>> {

@@ -2,7 +2,7 @@
 
 use super::open_dir::FILE_MODE;
 use super::users::is_same;
-use super::{acl, is_another, refused};
+use super::{acl, is_another, mounts, refused};
 use rustix::fs::{self as unix, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -83,7 +83,8 @@ impl Reached {
             (of_all, of_group) = (Mode::XOTH, Mode::XGRP);
         }
         let is_open = Mode::from_raw_mode(found.st_mode).contains(of_all | of_group)
-            && !acl::keeps_out(at, of_all).unwrap_or(false);
+            && !acl::keeps_out(at, of_all).unwrap_or(false)
+            && !mounts::may_be_private(at);
         Ok(Self { owner: found.st_uid, is_open })
     }
 }

@@ -126,7 +126,10 @@ impl Appended {
 
 /// The error that a file has `found` bytes, and not the `written` ones.
 pub(super) fn changed(path: &Path, found: u64, written: u64) -> RunError {
-    let problem = format!("another program has changed it: {found} bytes are there, {written} were written");
+    let problem = format!(
+        "another program has changed it: {found} bytes are there, {written} were written (the same \
+         command goes on if the rows until the newest checkpoint are as they were)"
+    );
     RunError::Log { path: path.to_owned(), problem }
 }
 

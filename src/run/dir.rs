@@ -110,6 +110,13 @@ impl RunDir {
     /// a crash on the way leaves a run that resumes or starts over, never one that claims to be finished and has lost
     /// its files.
     fn discard(&self) -> Result<(), RunError> {
+        for name in self.dir.names().context("read", self.path())? {
+            let path = self.dir.join(&name);
+            let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+            if is_own(&name) && name != CHECKPOINTS && is_dir && !regular::is_temporary(&name) {
+                return Err(io::Error::from(ErrorKind::IsADirectory)).context("discard", &path);
+            }
+        }
         for name in [record::FILE, CHECKPOINTS] {
             if self.dir.has(name) {
                 deletion::remove(&self.dir, name, "discard")?;

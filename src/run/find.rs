@@ -120,14 +120,18 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
             check_meant(runs_dir, named, path)?;
             return Ok(holding(path).map_or_else(|| Found::Run(path.to_owned()), Found::Below));
         }
+        // a directory of runs that exists as it is written stays that, whatever lies below the directory of runs
+        if path == named && checkpoint_name(named).is_none() && named.is_dir() {
+            let below = list(named)?;
+            if !below.is_empty() {
+                check_meant(runs_dir, named, named)?;
+                return Ok(Found::Below(below));
+            }
+        }
     }
     // also a link that leads to nothing, as a shell finds it by a pattern
     if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() {
-        let below = if named.is_dir() { list(named)? } else { Vec::new() };
-        if !below.is_empty() {
-            check_meant(runs_dir, named, named)?;
-        }
-        return Ok(Found::Below(below));
+        return Ok(Found::Below(Vec::new()));
     }
     let text = named.to_str().unwrap_or_default();
     let found = match text.contains(['*', '?', '[']) {
@@ -160,10 +164,11 @@ pub fn check_meant(runs_dir: &Path, named: &Path, path: &Path) -> Result<(), Run
 }
 
 /// The runs in a directory that has a recipe, as projects do, and was not made as a run itself; `None` if it was, or
-/// holds none.
+/// holds none. A record that another user has put there makes it no run.
 fn holding(path: &Path) -> Option<Vec<PathBuf>> {
     let runs = || list(path).ok().filter(|runs| !runs.is_empty());
-    if is_made(path) { None } else { runs() }
+    let is_theirs = regular::is_put_beside(&path.join(record::FILE), path);
+    if is_made(path) && !is_theirs { None } else { runs() }
 }
 
 /// The runs that a pattern matches in the first place where it matches any. With a slash it is a path, or else one

@@ -67,6 +67,13 @@ pub enum Event<'a> {
         /// The number of the user.
         user: u32,
     },
+    /// The directory of runs, which nobody has named, is another user's.
+    RunsOfAnother {
+        /// The directory.
+        path: &'a Path,
+        /// The number of the user.
+        user: u32,
+    },
     /// A recipe that the program carries names data that nobody has placed and finds those of another user.
     DataOfAnother {
         /// The directory or file.

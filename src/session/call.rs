@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
         let data = self.in_turn(resolved.recipe.distributed.timeout_s, open)?;
         if self.leads() {
             inputs::tell_of_discrepancies(&resolved.recipe.data, self.audience);
-            inputs::tell_of_neighbours(resolved, self.audience);
+            inputs::tell_of_neighbours(resolved, self.runs_dir, self.audience);
         }
         Ok(data)
     }

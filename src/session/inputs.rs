@@ -15,7 +15,9 @@ use crate::eval::Task;
 use crate::plan::{Before, DataSize, SetSize, SourceSize, TaskSize};
 use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, Resolved};
+use crate::regular;
 use crate::run::RunError;
+use crate::run::find::RUNS_DIR;
 use crate::train::Rows;
 use std::path::Path;
 
@@ -167,8 +169,13 @@ pub fn tell_of_discrepancies(config: &DataConfig, audience: &dyn Audience) {
     }
 }
 
-/// Tells of data of another user where a recipe that the program carries looks for them.
-pub(super) fn tell_of_neighbours(resolved: &Resolved, audience: &dyn Audience) {
+/// Tells of what other users have put where nobody named it: the directory of runs, and data where a recipe that the
+/// program carries looks for them.
+pub(super) fn tell_of_neighbours(resolved: &Resolved, runs_dir: &Path, audience: &dyn Audience) {
+    let user = regular::another_owner(runs_dir).filter(|_| runs_dir == Path::new(RUNS_DIR));
+    if let Some(user) = user {
+        audience.tell(Event::RunsOfAnother { path: runs_dir, user });
+    }
     if let Some((path, user)) = missing::of_another(resolved) {
         audience.tell(Event::DataOfAnother { path: &path, user });
     }

@@ -37,6 +37,7 @@ pub(super) fn rehearse(
     if let Some(dir) = dir.filter(|_| !call.fresh) {
         usable::check_files(&dir)?;
     }
+    call.tell_of_another(run);
     let standing = standing?;
     let start = if call.fresh || standing == Standing::NotBegun {
         None

@@ -126,9 +126,7 @@ impl Source {
     pub fn run(&self) -> Option<&Path> {
         match self {
             Self::Run { run, .. } => Some(run),
-            Self::Checkpoint(checkpoint) => {
-                checkpoint.parent()?.parent().filter(|above| crate::run::dir::is_run(above))
-            }
+            Self::Checkpoint(checkpoint) => checkpoint::run_of(checkpoint),
             Self::Weights(_) => None,
         }
     }

@@ -47,6 +47,46 @@ fn a_link_of_another_user_is_no_directory_of_runs_that_nobody_named() {
 }
 
 #[test]
+fn a_directory_of_runs_of_another_user_that_nobody_named_is_told_of() {
+    let lab = Lab::new();
+    fs::create_dir(lab.path("runs")).expect("a directory");
+    let call = |runs: &str, more: &[&str]| {
+        let args = tiny(runs, &["schedule.max_steps=4"]);
+        lab.run(args.iter().map(String::as_str).chain(more.iter().copied())).expect(0).stderr.clone()
+    };
+    let told = format!("warning: runs belongs to another user ({BOB})");
+    assert!(!call("runs", &["--dry-run"]).contains("another user"));
+    if given(&lab.path("runs")) {
+        assert!(call("runs", &["--dry-run"]).contains(&told) && call("runs", &[]).contains(&told));
+        // who names it means it
+        assert!(!call("./runs", &[]).contains(&told));
+    }
+}
+
+/// A run of theirs that is called like the directory of runs, or that lies in it, hides no run.
+#[test]
+fn a_directory_of_runs_stays_what_it_is() {
+    let lab = Lab::new();
+    let run = lab.train(&["schedule.max_steps=4"]);
+    let other = lab.train_in("others", &["seed=9", "schedule.max_steps=4"]);
+    let id = run.file_name().and_then(|id| id.to_str()).expect("an id").to_owned();
+    let shown = || {
+        let said = lab.run(["compare", "runs", "--format", "csv"]).expect(0).stdout.clone();
+        assert!(said.contains(&id), "{said}");
+    };
+    copy(&other, &lab.path("runs/runs"));
+    shown();
+    fs::remove_dir_all(lab.path("runs/runs")).expect("removed");
+    let planted = ["recipe.toml", "run.json"].map(|name| {
+        fs::copy(other.join(name), lab.path("runs").join(name)).expect("copied");
+        lab.path("runs").join(name)
+    });
+    if planted.iter().all(|path| given(path)) {
+        shown();
+    }
+}
+
+#[test]
 fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_run_of_that_name() {
     let lab = Lab::new();
     let run = lab.train(&["checkpoint.every=4", "checkpoint.keep_best=true"]);
@@ -139,7 +179,7 @@ fn what_another_user_puts_beside_weights_does_not_say_what_they_are() {
     let class = r#"{"tokenizer_class": "GPT2Tokenizer"}"#;
     let theirs = [("meta.pkl", "x"), ("tokenizer.json", "{}"), ("tokenizer_config.json", class)];
     let theirs = theirs.into_iter().chain(["vocab.json", "merges.txt", "vocab.txt"].map(|name| (name, "{}")));
-    for (name, text) in theirs.chain([("model.safetensors", "x")]) {
+    for (name, text) in theirs.chain([("model.safetensors", "x"), ("state.json", "{}")]) {
         let path = lab.write(&format!("model/{name}"), text);
         assert!(given(&path));
         eval("model").expect(2).says(&[name, "belongs to user 12345"]);

@@ -465,3 +465,31 @@ fn names_and_texts_of_strangers_are_only_shown() {
     let texts = format!("{:?} {:?}", shown.texts, shown.hyperparameters);
     assert!(!texts.contains("\\u{1b}") && !texts.contains("\\u{9b}"), "{texts}");
 }
+
+/// In a directory that several users share, each can be the first to make that of a run.
+#[test]
+fn nothing_is_written_into_what_another_user_has_put_into_a_shared_directory() {
+    let lab = Lab::new();
+    let run = lab.train(&[]);
+    let target = target(&lab, &run);
+    fs::create_dir_all(&target).expect("a directory");
+    let refused = || {
+        let ended = lab.run(["export", "runs", "--tensorboard", "tb"]);
+        ended.expect(1).says(&["belongs to user 12345", "name another directory"]);
+    };
+    let given = |path: &Path, user: u32| std::os::unix::fs::lchown(path, Some(user), None);
+    // only root can give something away
+    if given(&target, 12345).is_err() {
+        return;
+    }
+    refused();
+    assert_eq!(fs::read_dir(&target).expect("a directory").count(), 0);
+    given(&target, 0).expect("taken back");
+    let file = target.join("events.out.tfevents.0000000001.runner");
+    fs::write(&file, "").expect("a file");
+    given(&file, 12345).expect("given");
+    refused();
+    assert_eq!(bytes(&target).len(), 0);
+    given(&file, 0).expect("taken back");
+    export(&lab);
+}

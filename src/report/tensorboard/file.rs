@@ -5,6 +5,7 @@
 //! can stay, the next one is begun, whose name sorts behind it, and the old one is removed at the end.
 
 use super::event::{At, KINDS, Kind, Seen, start};
+use super::of_another;
 use super::record::{frame, masked, read};
 use crate::regular::{OFlags, OpenDir};
 use crate::run::dir::{EVENT_FILE, is_event_file};
@@ -75,6 +76,10 @@ impl EventFile {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken()),
             Err(error) => return Err(failed("open", &path, error)),
         };
+        if let Some(user) = dir.maker_of(&file).map_err(|error| failed("read", &path, error))? {
+            let problem = io::Error::new(ErrorKind::PermissionDenied, of_another(user));
+            return Err(failed("write", &path, problem));
+        }
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(taken());
         }

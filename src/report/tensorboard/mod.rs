@@ -24,11 +24,27 @@ use event::{At, Kind};
 use file::EventFile;
 use logs::{Log, put};
 use serde_json::Value as Json;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Looks at a run that goes back again and again while it is read; the next update goes on.
 const ATTEMPTS: u32 = 4;
+
+/// The directory, unless another user has made it: they could read and change what is written there.
+fn own(dir: OpenDir) -> io::Result<OpenDir> {
+    match dir.of_another()? {
+        Some(user) => Err(io::Error::new(ErrorKind::PermissionDenied, of_another(user))),
+        None => Ok(dir),
+    }
+}
+
+/// What to do about what another user has put where events are to be written.
+fn of_another(user: u32) -> String {
+    format!(
+        "it belongs to user {user}, who could read and change what is written there: name another directory"
+    )
+}
 
 /// A run, and the event file that is brought up to date with it.
 #[derive(Debug)]
@@ -132,7 +148,7 @@ impl Export {
             // a run may have been moved, and a link be left in its place
             (Some(parent), Some(name)) if self.dir != self.run => {
                 let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                OpenDir::open(parent).and_then(|parent| parent.inside(name))
+                OpenDir::open(parent).and_then(|parent| parent.inside(name)).and_then(own)
             }
             (parent, _) => regular::open_followed(&self.dir, parent.unwrap_or(Path::new(""))),
         };

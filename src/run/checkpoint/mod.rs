@@ -60,6 +60,14 @@ pub fn is_checkpoint(path: &Path) -> bool {
     path.join(state::FILE).is_file()
 }
 
+/// The run that a directory of checkpoints is of, by where it lies: `RUN/checkpoints/NAME`.
+#[must_use]
+pub fn run_of(checkpoint: &Path) -> Option<&Path> {
+    let checkpoints = checkpoint.parent()?;
+    let is_theirs = checkpoints.file_name()? == dir::CHECKPOINTS;
+    checkpoints.parent().filter(|above| is_theirs && dir::is_run(above))
+}
+
 /// The directory of a step's checkpoint.
 pub fn path_of(run_dir: &Path, step: u64) -> PathBuf {
     run_dir.join(dir::CHECKPOINTS).join(name_of(step))

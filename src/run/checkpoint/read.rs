@@ -1,12 +1,11 @@
 //! Reading a checkpoint back.
 
 use super::super::digest::{self, FileDigest};
-use super::super::dir::is_run;
 use super::super::error::{Context, RunError};
 use super::super::fault;
 use super::super::tensors::{Found, TensorFile, stored_len, unfit};
 use super::state::{self, CheckpointState};
-use super::{CONFIG, MODEL, OPTIMIZER, file_of, stated_step, tensor_name, tensors};
+use super::{CONFIG, MODEL, OPTIMIZER, file_of, run_of, stated_step, tensor_name, tensors};
 use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
 use crate::regular;
@@ -147,7 +146,7 @@ impl Reader {
 /// Errors: [`RunError::Damaged`] naming what is wrong; those of [`CheckpointState::read`] that are no damage.
 pub fn verify_model(path: &Path) -> Result<(), RunError> {
     let checkpoint = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    let is_in_run = checkpoint.parent().and_then(Path::parent).is_some_and(is_run);
+    let is_in_run = run_of(checkpoint).is_some();
     if !is_in_run && checkpoint.join(state::FILE).symlink_metadata().is_err() {
         return Ok(());
     }

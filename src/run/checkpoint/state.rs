@@ -9,7 +9,7 @@ use super::super::fault;
 use super::super::import::digest_of_all;
 use super::super::record::from_versioned_json;
 use super::MODEL;
-use crate::regular;
+use crate::{regular, weights};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -164,11 +164,14 @@ impl CheckpointState {
         digest_of_all(self.files.get(MODEL))
     }
 
-    /// Reads the state of a checkpoint directory and checks it against its own checksum.
+    /// Reads the state of a checkpoint directory and checks it against its own checksum. One that another user has put
+    /// beside weights that are not theirs is refused.
     ///
     /// Errors: [`RunError::Corrupted`], [`RunError::Malformed`], [`RunError::NewerFormat`].
     pub fn read(checkpoint: &Path) -> Result<Self, RunError> {
         let path = checkpoint.join(FILE);
+        let checked = weights::check_beside(&path, &checkpoint.join(weights::MODEL));
+        checked.map_err(|problem| RunError::malformed(&path, problem))?;
         let bytes =
             fault::point("state", "read").and_then(|()| regular::read_within(&path, regular::DOCUMENT));
         let bytes = bytes.context("read", &path)?;
