@@ -132,8 +132,10 @@ fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
     let exporter = exporter(args.format);
     let text = match args.format {
         TableFormat::Json => {
-            let unknown = evaluated.iter().filter_map(|one| one.unknown_tokens.as_ref());
-            unknown.for_each(|what| say(&format!("warning: {what}")));
+            let unknown: Vec<_> = evaluated.iter().filter_map(|one| one.unknown_tokens.as_ref()).collect();
+            unknown.iter().for_each(|what| say(&format!("warning: {what}")));
+            let others = notes.iter().filter(|note| !unknown.contains(note));
+            others.for_each(|note| say(&format!("note: {note}")));
             table::document(evaluated, args.compute.precision.as_str())
         }
         TableFormat::Csv => {

@@ -8,7 +8,7 @@ use super::{exporter, find_runs};
 use crate::cli::{ListArgs, TableFormat};
 use crate::regular;
 use crate::report::fit::{Fitted, fit, wrapped};
-use crate::report::notes::note_owners;
+use crate::report::notes::{note_owners, of_each};
 use crate::report::numbers::bytes;
 use crate::run::deletion::{check_removable, remove_run, sweep_removed};
 use crate::run::made::keeps_its_name;
@@ -54,7 +54,13 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     if args.reverse {
         items.reverse();
     }
-    super::print(&text(args, &items, &differences))?;
+    let of_order = table::notes_on_order(&items, args.sort.as_deref(), &differences);
+    if !is_for_people(args) {
+        // there is no place for a sentence on all runs
+        let notes = items.iter_mut().map(|item| &mut item.run.notes);
+        notes.for_each(|notes| notes.extend(of_order.iter().cloned()));
+    }
+    super::print(&text(args, &items, &differences, of_order))?;
     warn_of(&items);
     Ok(Exit::Finished)
 }
@@ -66,9 +72,13 @@ fn warn_of(items: &[Item]) {
     }
 }
 
-/// The list in the format that was asked for.
-fn text(args: &ListArgs, items: &[Item], differing: &Differing) -> String {
-    let for_people = matches!(args.format, TableFormat::Table | TableFormat::Markdown);
+fn is_for_people(args: &ListArgs) -> bool {
+    matches!(args.format, TableFormat::Table | TableFormat::Markdown)
+}
+
+/// The list in the format that was asked for, with what is to be known of its order.
+fn text(args: &ListArgs, items: &[Item], differing: &Differing, of_order: Vec<String>) -> String {
+    let for_people = is_for_people(args);
     let table = table::table(items, differing, for_people);
     if !for_people {
         return exporter(args.format).export(&table);
@@ -83,9 +93,7 @@ fn text(args: &ListArgs, items: &[Item], differing: &Differing) -> String {
         }
         None => (table, None),
     };
-    let notes =
-        items.iter().flat_map(|Item { run, .. }| run.notes.iter().map(|note| format!("{}: {note}", run.id)));
-    let of_order = table::notes_on_order(items, args.sort.as_deref());
+    let notes = of_each(&items.iter().map(|item| &item.run).collect::<Vec<_>>());
     let notes = differing.note.iter().cloned().chain(of_order).chain(notes);
     let notes: String = notes.map(|note| format!("{}\n", exporter(args.format).sentence(&note))).collect();
     let gap = if notes.is_empty() { "" } else { "\n" };

@@ -86,11 +86,7 @@ fn receive() -> io::Result<Arc<Requests>> {
                 first = Some(Instant::now());
             } else if first.is_none_or(|first| !repeats(stop, first.elapsed())) {
                 let trains = first.is_some() && asked.pulse().is_some();
-                end_at_once(128 + signal, move || {
-                    if trains {
-                        terminal::say(&last_words(stop));
-                    }
-                });
+                end_at_once(128 + signal, trains.then(|| last_words(stop)));
             }
         }
     })?;
@@ -174,14 +170,13 @@ pub(super) fn wait(
 }
 
 /// Ends the process where it has not ended by itself this long after a signal asked it to stop. One that only reads may
-/// hang in a write that nobody takes. `give_back` is called before, for a terminal that is not as it was; the process
-/// does not wait for it to return.
-pub(super) fn insist(requests: Arc<Requests>, after: Duration, give_back: fn()) -> anyhow::Result<()> {
+/// hang in a write that nobody takes.
+pub(super) fn insist(requests: Arc<Requests>, after: Duration) -> anyhow::Result<()> {
     let wait = move || loop {
         thread::sleep(NAP);
         if let Some(stop) = requests.stop_asked() {
             thread::sleep(after);
-            end_at_once(i32::from(Exit::from(Ending::from(stop)) as u8), give_back);
+            end_at_once(i32::from(Exit::from(Ending::from(stop)) as u8), None);
         }
     };
     thread::Builder::new().name("insist".to_owned()).spawn(wait).map(drop).context("could not start a thread")
@@ -191,15 +186,18 @@ pub(super) fn insist(requests: Arc<Requests>, after: Duration, give_back: fn()) 
 /// ended.
 pub(super) fn end_hung(error: &anyhow::Error) -> ! {
     terminal::report(error);
-    end_at_once(i32::from(Exit::Failure as u8), || {});
+    end_at_once(i32::from(Exit::Failure as u8), None);
 }
 
-/// Takes the bar away, does what is to be done at last and ends the process. Does not wait for a terminal that hangs.
-fn end_at_once(code: i32, at_last: impl FnOnce() + Send + 'static) -> ! {
+/// Gives the terminal back, says the last words and ends the process. Does not wait for a terminal that hangs.
+fn end_at_once(code: i32, last_words: Option<String>) -> ! {
     let (done, cleared) = mpsc::channel();
     thread::spawn(move || {
         terminal::clear_bars();
-        at_last();
+        terminal::leave_screen();
+        if let Some(words) = last_words {
+            terminal::say(&words);
+        }
         done.send(())
     });
     let _ = cleared.recv_timeout(PATIENCE);

@@ -16,7 +16,9 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 use serde_json::{Map, Value as Json};
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -59,6 +61,33 @@ static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None, name: None });
 
 fn screen() -> MutexGuard<'static, Screen> {
     SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The alternate screen without a cursor; and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// Whether stdout shows the alternate screen.
+static HAS_SCREEN: AtomicBool = AtomicBool::new(false);
+
+/// Makes stdout show the alternate screen, until [`leave_screen`].
+pub(super) fn enter_screen() -> io::Result<()> {
+    HAS_SCREEN.store(true, Ordering::SeqCst);
+    put_to_screen(ENTER)
+}
+
+/// Makes stdout show what it showed before [`enter_screen`], if it does not. Any thread may do so at the end of the
+/// process, while another one writes.
+pub(super) fn leave_screen() {
+    if HAS_SCREEN.swap(false, Ordering::SeqCst) {
+        // best effort: a terminal that is gone needs nothing given back
+        let _ = put_to_screen(LEAVE);
+    }
+}
+
+/// Writes to stdout past its lock, which a write that hangs holds.
+fn put_to_screen(text: &str) -> io::Result<()> {
+    File::from(io::stdout().as_fd().try_clone_to_owned()?).write_all(text.as_bytes())
 }
 
 /// Writes a message for people, above the bar if there is one. A stderr that is closed is no failure. Names and texts

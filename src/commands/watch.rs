@@ -55,7 +55,7 @@ struct Watched {
     refused: u32,
 }
 
-/// How long a watch may still write, or look at many long logs, after a signal. Then it ends in the midst of that.
+/// How long a watch may still write, or look at many long logs, after a signal. Then the process is ended.
 const UNREAD: Duration = Duration::from_secs(5);
 
 /// Follows the runs until all have ended, or a signal comes.
@@ -70,7 +70,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     let view = View::new(&args.y, super::axis(args.x), &paths)?;
     let requests = signals::install()?;
     let _held = requests.hold();
-    signals::insist(requests.clone(), UNREAD, screen::give_back)?;
+    signals::insist(requests.clone(), UNREAD)?;
     let mut runs: Vec<Watched> =
         paths.iter().map(|path| Watched::new(path, &view)).collect::<Result<_, _>>()?;
     let is_live = std::io::stdout().is_terminal();

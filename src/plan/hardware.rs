@@ -107,7 +107,7 @@ pub fn forget_peak_resident_bytes() {
     unsafe {
         libc::malloc_trim(0);
     }
-    // a peak that is being read is noted before, not after
+    // a reader in another thread must not note an old peak after the reset
     let mut largest = LARGEST.lock().unwrap_or_else(PoisonError::into_inner);
     // proc(5): 5 resets the peak
     let _ = fs::write("/proc/self/clear_refs", "5");

@@ -326,7 +326,7 @@ impl Basis {
     }
 }
 
-const EXAMPLES: &str = "the task's examples";
+const EXAMPLES: &str = "the task's examples as tokens";
 const TRAIN: &str = "data.train";
 const VAL: &str = "data.val";
 const MAIN: &str = "data.val_main";

@@ -110,8 +110,8 @@ impl Comparison {
         let Options { cut, further, targets, .. } = options;
         let others = |metric: &&Metric| metrics::find(&metric.name).is_none() && !further.contains(metric);
         let drawn = options.drawn.iter().filter(others).cloned();
-        let rates = cut.iter().flat_map(|_| notes::learning_rates());
-        let gathered: Vec<Metric> = further.iter().cloned().chain(drawn).chain(rates).collect();
+        let rate = cut.map(|_| notes::learning_rate());
+        let gathered: Vec<Metric> = further.iter().cloned().chain(drawn).chain(rate).collect();
         let mut runs = read_all(paths, Wanted { cut: *cut, further: &gathered, targets })?;
         notes::note_owners(runs.iter_mut());
         let goals = goals(targets);

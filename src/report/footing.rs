@@ -59,8 +59,8 @@ impl Footing {
     }
 
     /// In what some of the runs, by their places, were measured differently by a metric, as phrases; `None` where they
-    /// may have a mean. Runs of several sets differ. Runs of one set are held against each other once more: beside a
-    /// record of an earlier version, which says less, they may have counted as equal.
+    /// may have a mean. A record of an earlier version, which says less, can put runs that differ into one set, so runs
+    /// of one set are compared with each other again.
     #[must_use]
     pub fn differing_among(
         &self,

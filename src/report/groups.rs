@@ -65,7 +65,9 @@ impl Group {
         runs: &'a [Run],
         target: &'a Target,
     ) -> impl Iterator<Item = (usize, bool)> + 'a {
-        let known = self.counted().filter(|&i| !runs[i].is_altered() && target.is_measured(&runs[i].results));
+        let is_known =
+            |run: &Run| !run.is_altered() && target.is_measured(&run.results) && !target.is_open(run);
+        let known = self.counted().filter(move |&i| is_known(&runs[i]));
         known.map(|i| (i, target.way(&runs[i].results).is_some()))
     }
 

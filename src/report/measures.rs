@@ -133,9 +133,12 @@ const SPEED: &str = "tokens_per_s";
 
 fn own(run: &Run, metric: &Metric) -> Cell {
     let value = run.results.get(&metric.name);
-    let is_missed = |target: &super::target::Target| target.way(&run.results).is_none();
-    if metric.target.as_ref().is_some_and(|target| is_missed(target)) {
-        let shown = if run.is_measured(metric) { "not reached" } else { "" };
+    if let Some(target) = metric.target.as_ref().filter(|target| target.way(&run.results).is_none()) {
+        let shown = match run.is_measured(metric) {
+            true if target.is_open(run) => "not yet",
+            true => "not reached",
+            false => "",
+        };
         return Cell { shown: shown.to_owned(), ..Cell::empty() };
     }
     let mark = if run.results.interpolated().contains(&metric.name) { "~" } else { "" };

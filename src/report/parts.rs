@@ -28,7 +28,7 @@ const AFTER_LAST: u64 = 3600;
 /// When and where a process trained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The machine and the device, as far as they are on record.
+    /// The machine with its processor, and the device, as far as they are on record.
     pub place: Option<[String; 2]>,
     /// Seconds since 1970, from and to.
     pub seconds: [u64; 2],
@@ -44,7 +44,10 @@ impl Span {
     pub(super) fn of_each(sessions: &[Session]) -> Vec<Self> {
         let next = sessions.iter().skip(1).map(Some).chain([None]);
         let span = |(session, next): (&Session, Option<&Session>)| {
-            let place = session.host.clone().zip(session.device.clone());
+            // containers of several machines may have one name
+            let processor = session.processor.as_deref().unwrap_or_default();
+            let host = session.host.as_ref().map(|host| format!("{host}\n{processor}"));
+            let place = host.zip(session.device.clone());
             let started = unix_seconds(&session.started);
             let ended = session.ended.as_deref().and_then(unix_seconds);
             let written = session.last_written.as_deref().and_then(unix_seconds);
@@ -68,6 +71,11 @@ impl Span {
             let now = now.max(span.seconds[0]);
             (span.seconds[1], span.until) = (now, now);
         }
+    }
+
+    /// Whether some of it is on record.
+    pub(super) fn is_traced(&self) -> bool {
+        self.place.is_some() && self.until > self.seconds[0] && self.seconds[0] > 0
     }
 
     /// It as far as it is known to have trained, and what it may have trained besides.

@@ -6,8 +6,9 @@
 
 use super::gather::Results;
 use super::metrics::{Metric, further, metrics};
+use super::runs::Run;
 use crate::run::column::{Aggregate, Better, Unit};
-use crate::run::dir;
+use crate::run::{RunStatus, dir};
 use std::path::PathBuf;
 
 /// A value of a loss or of an accuracy that runs are to reach.
@@ -138,6 +139,14 @@ impl Target {
 
     pub(super) fn metric(&self, way: Way) -> String {
         way.to(&self.column, self.value)
+    }
+
+    /// Whether a run has not reached it and may do so yet: it trains, or was interrupted before the end of what is
+    /// compared.
+    #[must_use]
+    pub fn is_open(&self, run: &Run) -> bool {
+        let goes_on = matches!(run.status, RunStatus::Created | RunStatus::Running | RunStatus::Interrupted);
+        goes_on && !run.complete && self.way(&run.results).is_none()
     }
 
     /// The steps, tokens and seconds to it; `None` for a run that did not reach it. Seconds that the logs do not tell

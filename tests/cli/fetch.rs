@@ -237,6 +237,8 @@ fn a_file_without_digest_that_changes_while_it_comes_is_fetched_anew() {
         let of_hub = versions.clone();
         let server = Server::start(move |asked, before| match asked.path.as_str() {
             LIST => listed(&[json!({ "type": "file", "path": "x.bin", "size": 9000 })]),
+            // a failure in between makes nothing forgotten
+            _ if before == 1 => Reply::new(503, "").with("Retry-After", "0"),
             _ => {
                 let (file, tag) = (&of_hub[now(before)], tags[now(before)]);
                 let is_other = asked.header("if-range").is_some_and(|known| known != tag);
@@ -252,8 +254,15 @@ fn a_file_without_digest_that_changes_while_it_comes_is_fetched_anew() {
         assert_eq!(fs::read(lab.path("got/x.bin")).expect("read"), versions[1], "{header} {heeds}");
         let asked = server.asked_for("/datasets/owner/some-data/resolve/main/x.bin");
         let firsts: Vec<_> = asked.iter().map(Asked::first).collect();
-        assert_eq!(firsts, if heeds { vec![None, Some(4000)] } else { vec![None, Some(4000), None] });
-        assert_eq!(asked[1].header("if-range"), Some(tags[0]));
+        assert_eq!(
+            firsts,
+            if heeds {
+                [None, Some(4000), Some(4000)].to_vec()
+            } else {
+                [None, Some(4000), Some(4000), None].to_vec()
+            }
+        );
+        assert!(asked[1..3].iter().all(|asked| asked.header("if-range") == Some(tags[0])));
     }
 }
 

@@ -371,6 +371,10 @@ fn an_order_by_a_loss_says_where_it_does_not_tell_which_run_is_better() {
         let note =
             format!("{sort} was measured on different data (data.tokenizer), so this order does not say");
         assert!(said(sort).contains(&note), "{}", said(sort));
+        for format in ["json", "csv"] {
+            let listed = lab.run(["list", "--sort", sort, "--format", format]).expect(0).stdout.clone();
+            assert_eq!(listed.matches(&note).count(), 4, "{listed}");
+        }
     }
     assert!(!said("time").contains("so this order") && !said("time").contains(seen));
 }
@@ -421,8 +425,7 @@ fn runs_of_other_users_among_own_ones_are_told_of() {
         assert!(said(&["compare", "runs"]).contains(&format!("fake-2: {told}")));
         said(&["compare", "runs", "--plot", "a.svg"]);
         let drawn = fs::read_to_string(lab.path("a.svg")).expect("a picture");
-        assert!(prose(&drawn).contains("runs of other users: fake-2"), "{drawn}");
-        // who asks for those of one user knows whose they are
-        assert!(!said(&["compare", "fake-2"]).contains(told));
+        assert!(prose(&drawn).contains(&format!("fake-2: {told}")), "{drawn}");
+        assert!(said(&["compare", "fake-2"]).contains(told));
     }
 }

@@ -377,11 +377,17 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     write("fake-1", 1, a, 0, Some(60));
     write("fake-3", 3, a, 7000, Some(7100));
     killed("interrupted", json!([session(a, [Some(0), None])]));
-    says(&speeds(), "fake-1", "fake-3");
+    says(&speeds(), "fake-1 and fake-2", "fake-3");
     let mut first = session(a, [Some(0), None]);
     first["last_written"] = session(a, [Some(0), Some(50)])["ended"].clone();
     killed("finished", json!([first, session(a, [Some(5000), Some(5010)])]));
-    says(&speeds(), "fake-1", "fake-3");
+    says(&speeds(), "fake-1 and fake-2", "fake-3");
+    // machines whose processors differ are not one, whatever they are called
+    let mut elsewhere = session(a, [Some(0), Some(60)]);
+    elsewhere["processor"] = json!("another");
+    hashed("fake-1", 1, "fake-1", &[elsewhere]);
+    assert!(!speeds().contains("at the same time"), "{}", speeds());
+    write("fake-1", 1, a, 0, Some(60));
     // one whose clock was set back is of no time
     killed(
         "interrupted",

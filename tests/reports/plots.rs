@@ -446,5 +446,5 @@ fn a_mean_of_some_seeds_says_of_how_many_it_is() {
     (2..=10).for_each(write);
     let said = drawn();
     assert_eq!(said.matches("is that of 2 seeds").count(), 1, "{said}");
-    assert!(said.contains(" more is that of 2 seeds"), "{said}");
+    assert!(said.contains(" more is that of 2 seeds each"), "{said}");
 }

@@ -246,10 +246,19 @@ fn accuracies_are_reached_from_below_and_runs_that_still_train_count_as_far_as_t
     // two runs have finished, and the way is that of two others
     let row = table.lines().filter(|line| line.contains(" ± ")).collect::<String>();
     assert!(row.contains("~3 ± 1.414 (2 of 3 reached)"), "{table}");
+    // one that may go on has not missed it
+    let run = Fake { status: "interrupted", ..Fake::new("a-4", 4, 1e-3, 3.0) }.write(&runs);
+    std::fs::write(run.join("val.csv"), "step,tokens,val_loss,poems_acc\n0,0,9,0.25\n").expect("a file");
+    let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
+    for says in
+        ["not reached by a-3 (best 30.0 %)\n", "is not reached yet by a-4", "not yet", "(2 of 3 reached)"]
+    {
+        assert!(table.contains(says), "{says}: {table}");
+    }
     // a run without the column
     Fake::new("b-1", 1, 3e-3, 3.0).write(&runs);
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
-    assert!(table.contains("is reached by b-1 is not known: there is no poems_acc"), "{table}");
+    assert!(table.contains("is reached by b-1 is not known: it has no poems_acc"), "{table}");
 }
 
 #[test]

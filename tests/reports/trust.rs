@@ -320,8 +320,8 @@ fn what_eval_measured_on_other_data_is_neither_ranked_nor_averaged_nor_tested_to
     assert!(group("fake-0")["poems_acc"].is_null() && group("fake-0")["perplexity"]["n"] == 2, "{found:#}");
     assert_eq!(group("fake-2")["poems_acc"]["n"], 2);
     let said = text(&lab, &by("poems_acc"));
-    let note = "lr 1e-3: poems_acc of its seeds was measured on different data (the task's examples), so there is no \
-                mean and no test";
+    let note = "lr 1e-3: poems_acc of its seeds was measured on different data (the task's examples as tokens), so \
+                there is no mean and no test";
     assert!(said.contains(note), "{said}");
 }
 

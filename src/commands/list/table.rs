@@ -5,7 +5,7 @@ use crate::report::differences::{self, Differences, differences, short, shown};
 use crate::report::export::{Cell, Column, Table};
 use crate::report::fit::Leaving;
 use crate::report::gather;
-use crate::report::notes::trained_on_validation;
+use crate::report::notes::{dropout_between, trained_on_validation};
 use crate::report::own::other_log;
 use crate::report::runs::Run;
 use crate::report::scan::{header, last_row};
@@ -72,7 +72,9 @@ impl Item {
             last_row(&path.join(log), columns).inspect_err(|error| run.warnings.push(error.to_string()))
         };
         let last = last_row(dir::TRAIN_CSV, &["step", "loss"]);
-        let is_unreadable = last.is_err();
+        // what was logged is on record
+        let is_lost = |last: &Option<Vec<f64>>| last.is_none() && run.facts.logs.contains_key(dir::TRAIN_CSV);
+        let is_unreadable = last.as_ref().map_or(true, is_lost);
         let last = last.ok().flatten().map(|row| (row[0], row[1]));
         let is_malformed = last.is_some_and(|(step, _)| !step.is_finite());
         let last = last.filter(|_| !is_malformed);
@@ -87,7 +89,11 @@ impl Item {
         for log in [dir::TRAIN_CSV, dir::VAL_CSV] {
             let size = fs::metadata(path.join(log)).map_or(0, |meta| meta.len());
             let is_same = |noted: &FileDigest| noted.bytes == size && size > SHORT;
-            run.warnings.extend(other_log(path, log, &run.facts.logs, is_same));
+            let changed = other_log(path, log, &run.facts.logs, is_same);
+            run.notes.extend(
+                changed.as_ref().map(|_| "a log of it was changed: what that says now is shown".to_owned()),
+            );
+            run.warnings.extend(changed);
         }
         if is_malformed {
             let log = path.join(dir::TRAIN_CSV);
@@ -264,7 +270,7 @@ pub(super) fn sort(items: &mut Vec<Item>, name: &str, differing: &Differing) -> 
 
 /// What to know of an order by a loss: whether that was measured on different data, and which runs were trained on what
 /// they are validated on.
-pub(super) fn notes_on_order(items: &[Item], sorted_by: Option<&str>) -> Vec<String> {
+pub(super) fn notes_on_order(items: &[Item], sorted_by: Option<&str>, keys: &Differing) -> Vec<String> {
     let (column, is_validation) = match sorted_by {
         Some("val_loss" | "val loss") => ("val_loss", true),
         Some("loss") => ("loss", false),
@@ -283,7 +289,8 @@ pub(super) fn notes_on_order(items: &[Item], sorted_by: Option<&str>) -> Vec<Str
         )
     });
     let seen = if is_validation { trained_on_validation(&runs) } else { Vec::new() };
-    mixed.into_iter().chain(seen).collect()
+    let under_dropout = dropout_between(column, &keys.all).filter(|_| !is_validation);
+    mixed.into_iter().chain(under_dropout).chain(seen).collect()
 }
 
 /// A time of the record to the minute.

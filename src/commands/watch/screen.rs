@@ -1,36 +1,17 @@
 //! The terminal of `watch`: drawn anew at every look, in whatever size it has by then.
 
+use super::super::terminal;
 use super::view::View;
 use super::{Watched, header};
 use crate::report::braille::{Curve, Glyph, chart};
 use crate::run::RunStatus;
 use crate::wording::is_tame;
 use console::Term;
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Alternate screen, no cursor; and back.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// Colours of the runs: those of the terminal, which its owner can read.
 const COLOURS: [&str; 6] = ["\x1b[36m", "\x1b[33m", "\x1b[35m", "\x1b[32m", "\x1b[34m", "\x1b[31m"];
 const PLAIN: &str = "\x1b[0m";
-
-/// Whether a screen is open.
-static IS_OPEN: AtomicBool = AtomicBool::new(false);
-
-/// Gives the terminal back in place of a thread that is in the midst of something, which may be a write to it.
-pub(super) fn give_back() {
-    if !IS_OPEN.load(Ordering::SeqCst) {
-        return;
-    }
-    // that write may hold the lock of stdout
-    if let Ok(terminal) = io::stdout().as_fd().try_clone_to_owned() {
-        let _ = File::from(terminal).write_all(LEAVE.as_bytes());
-    }
-}
 
 /// The terminal while it belongs to `watch`; given back on drop.
 pub(super) struct Screen {
@@ -48,8 +29,7 @@ fn size(term: &Term) -> (u16, u16) {
 impl Screen {
     pub(super) fn open() -> io::Result<Self> {
         let term = Term::stdout();
-        IS_OPEN.store(true, Ordering::SeqCst);
-        write(&term, ENTER)?;
+        terminal::enter_screen()?;
         let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Ok(Self { size: size(&term), term, has_colour })
     }
@@ -96,9 +76,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // best effort: a terminal that is gone needs nothing given back
-        let _ = write(&self.term, LEAVE);
-        IS_OPEN.store(false, Ordering::SeqCst);
+        terminal::leave_screen();
     }
 }
 

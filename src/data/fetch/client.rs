@@ -208,6 +208,11 @@ fn next_page(link: &str) -> Option<&str> {
     pairs.find(|(_, rest)| rest.contains("rel=\"next\"")).map(|(url, _)| url)
 }
 
+/// Whether a server states another version of a file than before, in the same way.
+pub(super) fn is_other_version(known: &str, now: &str) -> bool {
+    known.starts_with('"') == now.starts_with('"') && known != now
+}
+
 /// What tells a version of a file from others: its tag, unless it is a weak one, or the time of its last change.
 fn version_of(headers: &HeaderMap) -> Option<String> {
     let tag = text(headers, "etag").filter(|tag| !tag.starts_with("W/"));

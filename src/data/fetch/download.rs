@@ -1,6 +1,6 @@
 //! One file at a time: from where it stands to its name, through broken connections.
 
-use super::client::{Client, Fault};
+use super::client::{Client, Fault, is_other_version};
 use super::{FetchError, Wanted};
 use crate::data::unfinished::{FILES, part_end, short};
 use crate::regular::{self, OFlags, OpenDir};
@@ -210,8 +210,8 @@ impl Folder {
         key + &part_end(&wanted.name)
     }
 
-    /// Downloads what is missing, over one connection. `version` is that of the file on the server, of which there is
-    /// a part.
+    /// Downloads what is missing, over one connection. `version` is what the server called the version
+    /// of which there is a part.
     fn attempt(
         &self,
         client: &Client,
@@ -230,7 +230,7 @@ impl Folder {
             self.remove(part).map_err(Fault::Final)?;
             held = 0;
         }
-        let known = version.take();
+        let known = version.clone().filter(|_| held > 0);
         let Some(mut answer) = client.file(&wanted.url, held, known.as_deref())? else {
             self.remove(part).map_err(Fault::Final)?;
             return Err(Fault::passing("the file is shorter than what had come of it"));
@@ -252,12 +252,17 @@ impl Folder {
             return Err(Fault::passing("the server sends another part of the file than it was asked for"));
         }
         // not every server heeds the condition
-        if held > 0 && known.as_ref().zip(answer.version.as_ref()).is_some_and(|(known, now)| known != now) {
+        let known = known.filter(|_| held > 0);
+        if known
+            .as_deref()
+            .zip(answer.version.as_deref())
+            .is_some_and(|(known, now)| is_other_version(known, now))
+        {
             self.remove(part).map_err(Fault::Final)?;
             return Err(Fault::passing("the file was changed on the server"));
         }
         // a digest says at the end whether all parts are of one version, which servers may call by several names
-        *version = answer.version.take().filter(|_| wanted.digest.is_none());
+        *version = answer.version.take().or(known).filter(|_| wanted.digest.is_none());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
         let mut file = self.parts.open_file(part, flags).map_err(failed)?;
         let mut chunk = vec![0; CHUNK];

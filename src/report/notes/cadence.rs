@@ -132,14 +132,14 @@ fn reads_differ(runs: &[Run]) -> bool {
 }
 
 /// Which figures depend on settings that no recipe is told apart by, where these differ.
-pub(super) fn pauses(comparison: &Comparison, how: Option<&str>) -> Option<String> {
+pub(super) fn pauses(comparison: &Comparison, shown: &[Metric], how: Option<&str>) -> Option<String> {
     let differs = |key: &&Key| {
         let known = comparison.runs.iter().filter(|run| !run.recipe.is_empty());
         let mut values = known.map(|run| run.value(key.path).or_else(|| key.default_json()));
         let first = values.next();
         values.any(|value| Some(value) != first)
     };
-    let is_of_time = is_of_time(comparison) || !comparison.targets.is_empty();
+    let is_of_time = is_of_time(comparison, shown) || !comparison.targets.is_empty();
     let pauses = KEYS.iter().filter(|key| key.is_between_steps && is_of_time).filter(differs);
     let mut pauses: Vec<String> = pauses.map(|key| key.path.to_owned()).collect();
     // as many as there are, or of several sets
@@ -170,7 +170,9 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
     let is_best = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.aggregate == Aggregate::Min;
     let asked = comparison.shown.iter().find(is_best)?;
     let batches = |run: &Run| {
-        (run.step_sizes().as_ref().map(first_and_last), run.results.get("steps").unwrap_or(0.0) as u64)
+        // of a branch, the best is that of its own steps
+        let steps = run.results.get("steps").unwrap_or(0.0) as u64;
+        (run.step_sizes().as_ref().map(first_and_last), steps.saturating_sub(run.facts.steps_before()))
     };
     // one that has not ended has seen fewer
     let mut of = comparison.runs.iter().filter(|run| run.counts(asked)).map(batches);

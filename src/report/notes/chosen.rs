@@ -3,13 +3,14 @@
 use super::super::basis::is_speed;
 use super::super::chosen::{CHOICES, Choice};
 use super::super::compare::Comparison;
+use super::super::metrics::Metric;
 use super::super::runs::Run;
 use super::{listed, names};
 use std::collections::BTreeMap;
 
 /// What `auto` came to by recipe and memory, where that differs between runs and speeds or memory are shown.
-pub(super) fn chosen(comparison: &Comparison) -> Vec<String> {
-    let is_shown = comparison.shown.iter().any(is_speed);
+pub(super) fn chosen(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
+    let is_shown = shown.iter().any(is_speed);
     let note = |(key, found): Choice| {
         let mut by_choice: BTreeMap<(usize, &str), Vec<&Run>> = BTreeMap::new();
         for run in &comparison.runs {

@@ -27,7 +27,7 @@ pub(super) fn each(comparison: &Comparison, common: &Common) -> Vec<Vec<String>>
             add(&of, &format!("{key} names the same path as that of others and other contents ({digest})"));
         }
     }
-    for (metric, by_word) in measured::by_precision(comparison) {
+    for (metric, by_word) in measured::by_precision(comparison, &comparison.shown) {
         for (word, of) in by_word {
             add(&of, &format!("{} was evaluated in {word}, and that of others was not", metric.name));
         }

@@ -1,5 +1,6 @@
 //! Notes on what figures were measured on.
 
+use super::super::axis::Axis;
 use super::super::basis::{Basis, is_speed};
 use super::super::compare::Comparison;
 use super::super::footing::Footing;
@@ -16,6 +17,8 @@ use crate::run::record::TrainedBefore;
 use crate::run::{RunStatus, dir};
 use std::collections::BTreeMap;
 
+/// The key of what a token is.
+const TOKENIZER: &str = "data.tokenizer";
 /// The key of what training alone does to activations.
 const DROPOUT: &str = "model.dropout";
 /// The metric of the share of the peak rate.
@@ -234,11 +237,14 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
 
 /// The metrics by which runs were evaluated with operands that were rounded to different precisions, with the runs of
 /// each precision.
-pub(super) fn by_precision(comparison: &Comparison) -> Vec<(&Metric, BTreeMap<&str, Vec<&Run>>)> {
+pub(super) fn by_precision<'a>(
+    comparison: &'a Comparison,
+    shown: &'a [Metric],
+) -> Vec<(&'a Metric, BTreeMap<&'a str, Vec<&'a Run>>)> {
     let runs = &comparison.runs;
     let mut found = Vec::new();
     let mut said: Vec<&Metric> = Vec::new();
-    for metric in comparison.shown.iter().map(Metric::measured) {
+    for metric in shown.iter().map(Metric::measured) {
         if said.iter().any(|said| said.is_of_column(metric)) {
             continue;
         }
@@ -258,7 +264,7 @@ pub(super) fn by_precision(comparison: &Comparison) -> Vec<(&Metric, BTreeMap<&s
     found
 }
 
-pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
+pub(super) fn precisions(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
     let note = |(metric, of): (&Metric, BTreeMap<&str, Vec<&Run>>)| {
         let of_word = |(word, of): (&str, Vec<&Run>)| {
             format!("in {word} of {}", names(&comparison.runs, of.into_iter()))
@@ -266,18 +272,35 @@ pub(super) fn precisions(comparison: &Comparison) -> Vec<String> {
         let sets = of.into_iter().map(of_word).collect();
         format!("{} was evaluated {}, whose rounding differs", metric.name, listed(sets))
     };
-    by_precision(comparison).into_iter().map(note).collect()
+    by_precision(comparison, shown).into_iter().map(note).collect()
 }
 
 /// Whether a loss of training is compared of runs that drop unequal shares of activations.
 pub(super) fn under_dropout(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
     let is_of_training = |metric: &&Metric| metric.log == dir::TRAIN_CSV && metric.unit == Unit::Loss;
     let metric = shown.iter().map(Metric::measured).find(is_of_training)?;
-    comparison.differences.differing.iter().any(|key| key == DROPOUT).then(|| {
+    dropout_between(&metric.name, &comparison.differences.differing)
+}
+
+/// That a loss of training, which has this name, is no measure between runs that differ in these keys.
+#[must_use]
+pub fn dropout_between(loss: &str, differing: &[String]) -> Option<String> {
+    differing.iter().any(|key| key == DROPOUT).then(|| {
         format!(
-            "{} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the model \
-             has learned: only a validation loss compares them",
-            metric.name
+            "{loss} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the \
+             model has learned: only a validation loss compares them"
+        )
+    })
+}
+
+/// Whether speeds in tokens, or places by tokens, are compared of runs whose tokens are not the same.
+pub(super) fn other_tokens(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
+    let is_of_tokens = |metric: &Metric| metric.unit == Unit::Rate;
+    let is_cut = comparison.cut.is_some_and(|cut| cut.axis == Axis::Tokens);
+    let is_asked = is_cut || shown.iter().any(is_of_tokens);
+    (is_asked && comparison.differences.differing.iter().any(|key| key == TOKENIZER)).then(|| {
+        format!(
+            "runs differ in {TOKENIZER}: as many tokens are other amounts of text, and so are as many tokens per second"
         )
     })
 }

@@ -1,6 +1,7 @@
 //! What a reader must know before believing a comparison, one sentence each.
 
 mod cadence;
+mod called;
 mod chosen;
 mod each;
 mod measured;
@@ -8,18 +9,23 @@ mod owners;
 mod schedules;
 mod together;
 
+pub use measured::dropout_between;
 pub use owners::note_owners;
-pub use schedules::learning_rates;
+pub use schedules::learning_rate;
+
+pub(super) use called::{first_of, listed};
 
 use super::axis::Axis;
+use super::basis::is_speed;
 use super::compare::Comparison;
 use super::differences::digest;
 use super::metrics::Metric;
 use super::runs::Run;
 use crate::recipe::keys::INIT_FROM;
 use crate::run::column::Unit;
-use crate::run::dir;
+use crate::run::{RunStatus, dir};
 use crate::wording::{tame_line, thousands};
+use called::{name, name_among, names};
 use std::collections::BTreeMap;
 
 const BEGAN_WITH_WEIGHTS: &str =
@@ -29,11 +35,10 @@ const BRANCHED_OFF: &str = "branched off another run, whose steps count and whos
 
 const BY_FIRST_EVALUATION: &str = "by the first evaluation, so it was reached there or before";
 
-/// As many runs are named in a sentence.
-const MOST_NAMES: usize = 6;
-
 /// Notes that hold for all runs of a comparison, and are told of each as well.
 struct Common {
+    trunks: Vec<String>,
+    schedules: Option<String>,
     under_dropout: Option<String>,
     cadences: Option<String>,
     best_batches: Option<String>,
@@ -48,21 +53,23 @@ impl Common {
         let how = cadence::differing(&comparison.runs);
         let how = how.as_deref();
         Self {
+            trunks: one_trunk(comparison),
+            schedules: schedules::unequal(comparison),
             under_dropout: measured::under_dropout(comparison, &comparison.shown),
             cadences: cadence::cadences(comparison, how),
             best_batches: cadence::best_batches(comparison),
-            pauses: cadence::pauses(comparison, how),
-            together: together::together(comparison),
+            pauses: cadence::pauses(comparison, &comparison.shown, how),
+            together: together::together(comparison, &comparison.shown),
             best_of_some: cadence::best_of_some(comparison, how),
-            chosen: chosen::chosen(comparison),
+            chosen: chosen::chosen(comparison, &comparison.shown),
         }
     }
 
     /// All of them.
     fn all(&self) -> impl Iterator<Item = &String> {
-        let Self { under_dropout, cadences, best_batches, pauses, together, best_of_some, chosen } = self;
-        let single = [under_dropout, cadences, best_batches, pauses].into_iter().flatten();
-        single.chain(together).chain(best_of_some).chain(chosen)
+        let Self { trunks, schedules, under_dropout, cadences, best_batches, pauses, .. } = self;
+        let single = [schedules, under_dropout, cadences, best_batches, pauses].into_iter().flatten();
+        single.chain(trunks).chain(&self.together).chain(&self.best_of_some).chain(&self.chosen)
     }
 }
 
@@ -88,15 +95,16 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(measured::beside_other_data(comparison));
     notes.extend(measured::earlier(comparison));
     notes.extend(measured::seen_before(comparison));
-    notes.extend(measured::precisions(comparison));
+    notes.extend(measured::precisions(comparison, &comparison.shown));
     notes.extend(common.under_dropout.clone());
     notes.extend(measured::emulated(comparison, &comparison.shown));
     notes.extend(measured::above_peak(comparison));
+    notes.extend(measured::other_tokens(comparison, &comparison.shown));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
     notes.extend(copies(comparison));
-    notes.extend(one_trunk(comparison));
-    notes.extend(schedules::unequal(comparison));
+    notes.extend_from_slice(&common.trunks);
+    notes.extend(common.schedules.clone());
     notes.extend(cadence::interpolated(comparison));
     notes.extend(common.cadences.clone());
     notes.extend(cadence::overlaps(comparison));
@@ -107,18 +115,26 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend_from_slice(&common.chosen);
     notes.extend(skipped(comparison));
     notes.extend(with_weights(comparison));
-    notes.extend(seconds_of_branches(comparison));
+    notes.extend(seconds_of_branches(comparison, &comparison.shown));
     notes.extend(targets(comparison));
-    let runs = &comparison.runs;
-    let mut known: Vec<&String> = Vec::new();
-    for note in runs.iter().flat_map(|run| &run.notes) {
-        if !known.contains(&note) {
-            known.push(note);
-            let of = runs.iter().filter(|run| run.notes.contains(note));
-            notes.push(format!("{}: {note}", names(runs, of)));
+    notes.extend(of_each(&comparison.runs.iter().collect::<Vec<_>>()));
+    notes
+}
+
+/// What is to be known of single runs, once for all of which it is.
+#[must_use]
+pub fn of_each(runs: &[&Run]) -> Vec<String> {
+    let mut known: Vec<(&String, Vec<&Run>)> = Vec::new();
+    for run in runs {
+        for note in &run.notes {
+            match known.iter_mut().find(|(of, _)| *of == note) {
+                Some((_, of)) => of.push(run),
+                None => known.push((note, vec![run])),
+            }
         }
     }
-    notes
+    let names = |of: Vec<&Run>| first_of(of.into_iter(), |run| name_among(runs.iter().copied(), run));
+    known.into_iter().map(|(note, of)| format!("{}: {note}", names(of))).collect()
 }
 
 /// Which runs are validated on what they, or the weights that they began with, were trained on, by their ids.
@@ -136,15 +152,31 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String>
         let all: Vec<&Run> = runs.iter().collect();
         notes.extend(measured::trained_on_validation(&all, |of| names(runs, of.iter().copied())));
     }
-    notes.extend(measured::emulated(comparison, drawn));
+    notes.extend(measured::precisions(comparison, drawn));
     notes.extend(measured::under_dropout(comparison, drawn));
-    if owners::of_others(runs).next().is_some() {
-        notes.push(format!("runs of other users: {}", names(runs, owners::of_others(runs))));
+    notes.extend(measured::emulated(comparison, drawn));
+    notes.extend(measured::other_tokens(comparison, drawn));
+    notes.extend(changed_contents(comparison));
+    notes.extend(comparison.differences.note());
+    notes.extend(copies(comparison));
+    notes.extend(one_trunk(comparison));
+    if drawn.iter().any(is_speed) {
+        let how = cadence::differing(runs);
+        notes.extend(cadence::pauses(comparison, drawn, how.as_deref()));
+        notes.extend(together::together(comparison, drawn));
+        notes.extend(chosen::chosen(comparison, drawn));
+        notes.extend(seconds_of_branches(comparison, drawn));
     }
-    if runs.iter().any(Run::is_altered) {
-        let altered = names(runs, runs.iter().filter(|run| run.is_altered()));
-        notes.push(format!("a recipe was edited, or data were changed, after it had begun: {altered}"));
-    }
+    notes.extend(skipped(comparison));
+    notes.extend(with_weights(comparison));
+    let ended = |status: RunStatus, word: &str| {
+        let of = || runs.iter().filter(|run| run.status == status && !run.complete);
+        of().next().is_some().then(|| format!("{word}: {}", names(runs, of())))
+    };
+    notes.extend(ended(RunStatus::Diverged, "diverged"));
+    notes.extend(ended(RunStatus::Failed, "failed"));
+    notes.extend(ended(RunStatus::Interrupted, "not finished"));
+    notes.extend(of_each(&runs.iter().collect::<Vec<_>>()));
     notes
 }
 
@@ -267,16 +299,16 @@ fn gathered<K: PartialEq, T>(pairs: impl IntoIterator<Item = (K, T)>) -> Vec<(K,
 }
 
 /// Whether seconds are shown or decide something.
-fn is_of_time(comparison: &Comparison) -> bool {
+fn is_of_time(comparison: &Comparison, shown: &[Metric]) -> bool {
     comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)
-        || comparison.shown.iter().any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds)
+        || shown.iter().any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds)
 }
 
 /// Which runs lack the seconds of what they branched off, where seconds decide something.
-fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
+fn seconds_of_branches(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
     let runs = &comparison.runs;
     let branched = || runs.iter().filter(|run| took_a_state(run));
-    let is_some = is_of_time(comparison) && branched().next().is_some() && runs.len() > 1;
+    let is_some = is_of_time(comparison, shown) && branched().next().is_some() && runs.len() > 1;
     is_some.then(|| format!("{}: {BRANCHED_OFF}", names(runs, branched())))
 }
 
@@ -288,8 +320,12 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         let shown = target.shown();
         let missed = || runs.iter().filter(|run| target.way(&run.results).is_none());
         let best = |run: &Run| run.results.get(&target.best.name);
-        let measured = || missed().filter_map(|run| Some((run, best(run)?)));
-        if measured().next().is_some() {
+        for (is_open, not_reached) in [(false, "is not reached"), (true, "is not reached yet")] {
+            let measured = missed().filter_map(|run| Some((run, best(run)?)));
+            let mut measured = measured.filter(|(run, _)| target.is_open(run) == is_open).peekable();
+            if measured.peek().is_none() {
+                continue;
+            }
             let in_words = |(run, best): (&Run, f64)| {
                 let elsewhere = run.results.reached_elsewhere(&target.name());
                 let elsewhere = elsewhere.map(|step| {
@@ -299,12 +335,13 @@ fn targets(comparison: &Comparison) -> Vec<String> {
                 let own = if took_a_state(run) { " since it branched off" } else { "" };
                 format!("{} (best {best}{own}{})", name(runs, run), elsewhere.unwrap_or_default())
             };
-            notes.push(format!("{shown} is not reached by {}", first_of(measured(), in_words)));
+            notes.push(format!("{shown} {not_reached} by {}", first_of(measured, in_words)));
         }
         let unknown = || missed().filter(|run| best(run).is_none());
         if unknown().next().is_some() {
             let (of, column) = (names(runs, unknown()), &target.column);
-            notes.push(format!("whether {shown} is reached by {of} is not known: there is no {column}"));
+            let has = if unknown().count() == 1 { "it has" } else { "they have" };
+            notes.push(format!("whether {shown} is reached by {of} is not known: {has} no {column}"));
         }
         let target_name = target.name();
         let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));
@@ -341,42 +378,4 @@ fn began_with_weights(run: &Run) -> bool {
 fn took_a_state(run: &Run) -> bool {
     let from = run.value(INIT_FROM).and_then(serde_json::Value::as_object);
     from.is_some_and(|from| from.get("optimizer") != Some(&serde_json::Value::Bool(false)))
-}
-
-/// The runs by name, all or the first few and how many more.
-fn names<'a>(all: &[Run], runs: impl Iterator<Item = &'a Run>) -> String {
-    first_of(runs, |run| name(all, run))
-}
-
-/// Some of these in words as one phrase, all or the first few and how many more.
-pub(super) fn first_of<T>(mut items: impl Iterator<Item = T>, in_words: impl FnMut(T) -> String) -> String {
-    let first: Vec<String> = items.by_ref().take(MOST_NAMES).map(in_words).collect();
-    listed_of(first, items.count())
-}
-
-/// Names as one phrase, all or the first few and how many more.
-pub(super) fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(MOST_NAMES);
-    names.truncate(MOST_NAMES);
-    listed_of(names, more)
-}
-
-/// Names, and how many more there are, as one phrase.
-fn listed_of(mut names: Vec<String>, more: usize) -> String {
-    if more > 0 {
-        names.push(format!("{more} more"));
-    }
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
-        _ => names.concat(),
-    }
-}
-
-/// A run's id, or its path where another run has the same id.
-fn name(all: &[Run], run: &Run) -> String {
-    let name = match all.iter().filter(|other| other.id == run.id).count() {
-        0 | 1 => run.id.clone(),
-        _ => run.path.display().to_string(),
-    };
-    tame_line(&name)
 }

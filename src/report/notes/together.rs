@@ -10,25 +10,29 @@ use super::names;
 use crate::run::column::Unit;
 
 /// Which runs shared their machine with others of these while the rest did not, where figures of time are shown.
-pub(super) fn together(comparison: &Comparison) -> Vec<String> {
+pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
     let runs = &comparison.runs;
     let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
     let is_cut_by_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time);
-    if !comparison.shown.iter().any(is_of_time) && !is_cut_by_time {
+    if !shown.iter().any(is_of_time) && !is_cut_by_time {
         return Vec::new();
     }
-    let has_sums = is_cut_by_time || comparison.shown.iter().any(|metric| metric.unit == Unit::Seconds);
-    let is_known =
-        |run: &Run| !run.facts.spans.is_empty() && run.facts.spans.iter().all(|span| span.is_certain);
-    let known: Vec<_> = runs.iter().zip(shares(runs)).filter(|(run, _)| is_known(run)).collect();
-    let those = |is_one: &dyn Fn(&Share) -> bool| {
-        let found: Vec<&Run> = known.iter().filter(|(_, share)| is_one(share)).map(|(run, _)| *run).collect();
+    let has_sums = is_cut_by_time || shown.iter().any(|metric| metric.unit == Unit::Seconds);
+    // a process that was killed has trained until its last row at least
+    let are_traced = |spans: &[Span]| spans.iter().all(|span| span.is_certain || span.is_traced());
+    let is_traced = |run: &Run| !run.facts.spans.is_empty() && are_traced(&run.facts.spans);
+    let traced: Vec<_> = runs.iter().zip(shares(runs)).filter(|(run, _)| is_traced(run)).collect();
+    let among = |is_one: &dyn Fn(&Run, &Share) -> bool| {
+        let found = traced.iter().filter(|(run, share)| is_one(run, share));
+        let found: Vec<&Run> = found.map(|(run, _)| *run).collect();
         Some(found).filter(|found| !found.is_empty())
     };
+    let is_known = |run: &Run| run.facts.spans.iter().all(|span| span.is_certain);
+    let those = |is_one: &dyn Fn(&Share) -> bool| among(&|run, share| is_known(run) && is_one(share));
     let note = |part: u64, for_how_long: &str, what: &str| {
         // the end of one and the start of the next are rounded to seconds
         let least = |share: &Share| (share.all / part).max(ROUNDING);
-        let shared = those(&|share| share.certain > least(share))?;
+        let shared = among(&|_, share| share.certain > (share.known / part).max(ROUNDING))?;
         let others = those(&|share| share.possible <= least(share) && !share.is_unknown);
         // beside a process that was killed, nobody knows when
         let perhaps = || those(&|share| share.certain <= least(share) && !share.is_unknown);
@@ -45,10 +49,9 @@ pub(super) fn together(comparison: &Comparison) -> Vec<String> {
     };
     // a median of steps withstands less than half of them, a sum nothing
     let of_medians = note(2, "most", "speeds and seconds");
-    let of_sums = note(10, "a tenth or more", "seconds").filter(|_| has_sums);
-    let of_medians_too =
-        |(shared, _): &(String, String)| of_medians.as_ref().is_some_and(|(of, _)| of == shared);
-    let of_sums = of_sums.filter(|note| !of_medians_too(note));
+    // who shared most of the time is among those who shared a tenth of it
+    let is_told = |(shared, _): &(String, String)| of_medians.as_ref().is_some_and(|(of, _)| of == shared);
+    let of_sums = note(10, "a tenth or more", "seconds").filter(|note| has_sums && !is_told(note));
     of_medians.iter().chain(&of_sums).map(|(_, sentence)| sentence.clone()).collect()
 }
 
@@ -68,6 +71,8 @@ struct Share {
     possible: u64,
     /// Of the training.
     all: u64,
+    /// In which it is known to have trained.
+    known: u64,
     /// Whether one that is on record without its machine trained within that time.
     is_unknown: bool,
 }
@@ -119,9 +124,10 @@ fn shares(runs: &[Run]) -> Vec<Share> {
             let known: Vec<_> = now.iter().copied().filter(|(_, span)| span.is_certain).collect();
             let [certain, possible] =
                 [known, now.clone()].map(|some| if are_several(&some) { length } else { 0 });
-            for (run, _) in now {
+            for (run, span) in now {
                 let share = &mut shares[*run];
                 share.all = share.all.saturating_add(length);
+                share.known = share.known.saturating_add(if span.is_certain { length } else { 0 });
                 share.possible = share.possible.saturating_add(possible);
                 share.certain = share.certain.saturating_add(certain);
             }

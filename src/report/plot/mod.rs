@@ -305,6 +305,9 @@ fn note(
     }
     if any(&|_, series| !series.band.is_empty()) {
         parts.push("bands: ± standard deviation over seeds".to_owned());
+        if axis == Axis::Time {
+            parts.push("means and bands are of equal steps, at the mean of their seconds".to_owned());
+        }
     }
     if panels.iter().any(|panel| !panel.levels.is_empty()) {
         parts.push("dashed: target".to_owned());
@@ -335,7 +338,8 @@ fn note(
     }
     parts.extend(of_some.into_iter().map(|((column, n), labels)| {
         let seeds = crate::wording::count(*n, "seed");
-        format!("{column} of {} is that of {seeds}", first_of(labels.into_iter(), String::clone))
+        let each = if labels.len() > 1 { " each" } else { "" };
+        format!("{column} of {} is that of {seeds}{each}", first_of(labels.into_iter(), String::clone))
     }));
     for panel in panels {
         let is_mixed = panel.series.iter().any(|series| series.is_mixed);
