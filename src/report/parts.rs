@@ -73,6 +73,11 @@ impl Span {
         }
     }
 
+    /// The host that it was on.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.place.as_ref()?[0].lines().next()
+    }
+
     /// Whether some of it is on record.
     pub(super) fn is_traced(&self) -> bool {
         self.place.is_some() && self.until > self.seconds[0] && self.seconds[0] > 0

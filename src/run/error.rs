@@ -56,6 +56,14 @@ pub enum RunError {
         /// The number of that user.
         user: u32,
     },
+    /// Another user has put a file beside weights that are not theirs.
+    #[error("`{}` cannot be used: {problem}", path.display())]
+    PutBeside {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is, and what to do.
+        problem: String,
+    },
     /// The run has not come to a checkpoint yet.
     #[error(
         "`{}` has no checkpoint; `runner --resume` goes on with a run that is unfinished, and --fresh with its recipe \
@@ -279,6 +287,7 @@ impl RunError {
             self,
             Self::NotWritable { .. }
                 | Self::OfAnother { .. }
+                | Self::PutBeside { .. }
                 | Self::NoDirectory { .. }
                 | Self::NotARun { .. }
                 | Self::NotMade { .. }

@@ -753,6 +753,21 @@ fn runs_that_are_aligned_at_unequal_learning_rates_are_told_of() {
     assert!(said.contains("50 % of fake-2 and that of a warm-up of fake-1;"), "{said}");
 }
 
+/// Of runs of several lengths, an evaluation at one step is at the end of some and on the way of others.
+#[test]
+fn values_of_a_step_before_the_end_are_told_of_where_schedules_differ() {
+    let lab = Lab::new();
+    for (i, steps) in [4, 8].into_iter().enumerate() {
+        let id = format!("fake-{i}");
+        Fake { losses: vec![9.0; steps], ..Fake::new(&id, 1, 1e-3, 3.0) }.write(&lab.path("runs"));
+        evaluated(&lab, &id, &[(3, "bits_per_byte=aa:whole", 30.0, 2.0)]);
+    }
+    let note = "runs differ in schedule.max_steps: at a step before their ends";
+    let said = text(&lab, &["--metrics", "bits_per_byte", "--by", "bits_per_byte"]);
+    assert!(said.contains(note), "{said}");
+    assert!(!text(&lab, &["--metrics", "loss", "--by", "loss"]).contains(note));
+}
+
 #[test]
 fn an_emulated_precision_is_said_where_others_are_not_and_figures_of_time_are_shown() {
     let lab = Lab::new();

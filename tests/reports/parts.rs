@@ -407,3 +407,15 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     hashed("fake-2", 1, "fake-1", &[session(a, [Some(1), Some(60)])]);
     says(&speeds(), "fake-1 and fake-2", "fake-3");
 }
+
+#[test]
+fn a_run_that_moved_to_another_host_is_told_of_where_speeds_are_shown() {
+    let lab = Lab::new();
+    let on =
+        |host: &str, from: u64| json!({"from_step": from, "settings": {}, "device": "cpu", "host": host});
+    write(&lab, "fake-1", 1, json!([on("a", 0), on("a", 2)]));
+    write(&lab, "fake-2", 2, json!([on("a", 0), on("b", 2)]));
+    let note = "speeds and seconds are of several machines: fake-2 (on a and b)";
+    assert!(text(&lab, &[]).contains(note), "{}", text(&lab, &[]));
+    assert!(!text(&lab, &["--by", "val_loss", "--metrics", "val_loss"]).contains("several hosts"));
+}

@@ -7,6 +7,7 @@ use super::super::footing::Footing;
 use super::super::groups::Group;
 use super::super::measures::Measure;
 use super::super::metrics::Metric;
+use super::super::parts::Span;
 use super::super::runs::Run;
 use super::{first_of, gathered, listed, name, names};
 use crate::recipe::keys::PRECISION;
@@ -15,7 +16,8 @@ use crate::run::columns::task_of;
 use crate::run::evaluations::BITS_PER_BYTE;
 use crate::run::record::TrainedBefore;
 use crate::run::{RunStatus, dir};
-use std::collections::BTreeMap;
+use crate::wording::tame_line;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The key of what a token is.
 const TOKENIZER: &str = "data.tokenizer";
@@ -289,6 +291,23 @@ pub fn dropout_between(loss: &str, differing: &[String]) -> Option<String> {
         format!(
             "{loss} is measured while activations are dropped, so it is higher the larger {DROPOUT} is, whatever the \
              model has learned: only a validation loss compares them"
+        )
+    })
+}
+
+/// Which runs were trained on several hosts one after the other, where figures of time are shown. Processors of one name
+/// need not be equally fast.
+pub(super) fn several_hosts(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
+    let hosts = |run: &Run| {
+        let hosts: BTreeSet<String> = run.facts.spans.iter().filter_map(Span::host).map(tame_line).collect();
+        Some(hosts.into_iter().collect::<Vec<_>>()).filter(|hosts| hosts.len() > 1)
+    };
+    let moved = || comparison.runs.iter().filter_map(|run| Some((run, hosts(run)?)));
+    (shown.iter().any(is_speed) && moved().next().is_some()).then(|| {
+        let in_words = |(run, hosts)| format!("{} (on {})", name(&comparison.runs, run), listed(hosts));
+        format!(
+            "trained in parts on several hosts, so that speeds and seconds are of several machines: {}",
+            first_of(moved(), in_words)
         )
     })
 }

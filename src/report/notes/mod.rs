@@ -100,6 +100,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(measured::emulated(comparison, &comparison.shown));
     notes.extend(measured::above_peak(comparison));
     notes.extend(measured::other_tokens(comparison, &comparison.shown));
+    notes.extend(measured::several_hosts(comparison, &comparison.shown));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
     notes.extend(copies(comparison));
@@ -156,6 +157,7 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String>
     notes.extend(measured::under_dropout(comparison, drawn));
     notes.extend(measured::emulated(comparison, drawn));
     notes.extend(measured::other_tokens(comparison, drawn));
+    notes.extend(measured::several_hosts(comparison, drawn));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
     notes.extend(copies(comparison));

@@ -13,6 +13,8 @@ const PEAK: &str = "optimizer.lr";
 /// The keys of the length of the warm-up.
 const WARMUP_STEPS: &str = "schedule.warmup_steps";
 const WARMUP_TOKENS: &str = "schedule.warmup_tokens";
+/// What the keys of schedules begin with.
+const SCHEDULE: &str = "schedule.";
 /// Percent of a peak that is all of it.
 const WHOLE: u32 = 100;
 /// Percent of peaks that differ by less say little about losses.
@@ -48,7 +50,9 @@ fn is_warming_up(run: &Run) -> bool {
 /// Which parts of their peak learning rates runs have at the point of comparison, where those differ and some run is
 /// not at its end: at the end of its own schedule each has what its recipe says.
 pub(super) fn unequal(comparison: &Comparison) -> Option<String> {
-    comparison.cut?;
+    if comparison.cut.is_none() {
+        return of_earlier(comparison);
+    }
     let runs = &comparison.runs;
     let name = learning_rate().name;
     // a run that warms up has a low rate, and no decay behind it
@@ -79,6 +83,24 @@ pub(super) fn unequal(comparison: &Comparison) -> Option<String> {
             "at the point of comparison, learning rates are not the same part of their peaks: {}; a loss falls as the \
              rate decays, which flatters runs with more of their decay behind them",
             listed(by_place.iter().map(of).collect())
+        )
+    })
+}
+
+/// Whether values are shown of steps before the ends of runs whose schedules differ.
+fn of_earlier(comparison: &Comparison) -> Option<String> {
+    let metrics: Vec<&Metric> = comparison.shown.iter().map(Metric::measured).collect();
+    let is_earlier = |run: &Run| {
+        let is_measured = metrics.iter().any(|metric| run.results.earlier(&metric.name).is_some());
+        is_measured || run.facts.reached_target.is_some()
+    };
+    let of_schedule = comparison.differences.differing.iter().filter(|key| key.starts_with(SCHEDULE));
+    let differing: Vec<String> = of_schedule.cloned().collect();
+    (!differing.is_empty() && comparison.runs.iter().any(is_earlier)).then(|| {
+        format!(
+            "runs differ in {}: at a step before their ends, learning rates may not be the same part of their peaks; a \
+             loss falls as the rate decays, which flatters runs with more of their decay behind them",
+            listed(differing)
         )
     })
 }

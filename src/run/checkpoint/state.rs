@@ -171,7 +171,7 @@ impl CheckpointState {
     pub fn read(checkpoint: &Path) -> Result<Self, RunError> {
         let path = checkpoint.join(FILE);
         let checked = weights::check_beside(&path, &checkpoint.join(weights::MODEL));
-        checked.map_err(|problem| RunError::malformed(&path, problem))?;
+        checked.map_err(|problem| RunError::PutBeside { path: path.clone(), problem })?;
         let bytes =
             fault::point("state", "read").and_then(|()| regular::read_within(&path, regular::DOCUMENT));
         let bytes = bytes.context("read", &path)?;
