@@ -100,14 +100,16 @@ impl Named {
     }
 }
 
-/// The change that a word without a flag is: `key=value`, and no file of that name.
+/// The change that a word without a flag is: `key=value`, and of what is no key, no file of that name. What is called
+/// like a change of a key is `./seed=1`: somebody else may have put it there.
 fn change(word: &Path) -> Option<&str> {
     let text = word.to_str()?;
     let (key, _) = text.split_once('=')?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ' ');
     let could_be_key = !key.is_empty() && key.chars().all(is_name);
-    let is_recipe = text.ends_with(".toml") && find(key.trim()).is_none();
-    (could_be_key && !is_recipe && !word.exists()).then_some(text)
+    let is_key = find(key.trim()).is_some();
+    let is_file = text.ends_with(".toml") || word.exists();
+    (could_be_key && (is_key || !is_file)).then_some(text)
 }
 
 /// Paths, for a message.

@@ -4,7 +4,8 @@
 //! driver. So each candidate is opened and tried; a refused one is noted with the reason, and the search goes
 //! on. Libraries stay loaded until the process ends, because CUDA starts threads that keep running in them.
 
-use super::search::{Search, SearchDir, children, newest_first};
+use super::search::{LIBS_VARIABLE, Search, SearchDir, children, newest_first};
+use crate::regular::is_of_directory;
 use libloading::Library;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -108,16 +109,17 @@ impl<T> Wanted<'_, T> {
         let mut refused = Vec::new();
         let mut seen = BTreeSet::new();
         for place in &search.places {
+            let is_named = place.because == LIBS_VARIABLE;
             let files = match &place.directory {
                 None => self.names.iter().map(PathBuf::from).collect(),
-                Some(directory) => self.files(directory),
+                Some(directory) => self.files(directory, is_named),
             };
             for file in files {
                 let named = if place.directory.is_some() { std::fs::canonicalize(&file).ok() } else { None };
                 if named.is_some_and(|real| !seen.insert(real)) {
                     continue;
                 }
-                match self.try_open(&file, place.directory.as_deref()) {
+                match self.try_open(&file, place.directory.as_deref(), is_named) {
                     None => {}
                     Some(Err(reason)) => refused.push(Refused { file: file.display().to_string(), reason }),
                     Some(Ok((table, path, version))) => {
@@ -150,11 +152,13 @@ impl<T> Wanted<'_, T> {
         }
     }
 
-    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower.
-    fn files(&self, directory: &Path) -> Vec<PathBuf> {
+    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower, and without those
+    /// that others have put there than its owner, unless it `is_named` by the user.
+    fn files(&self, directory: &Path, is_named: bool) -> Vec<PathBuf> {
         let stem = self.names.last().copied().unwrap_or_default();
         let mut files = children(directory, stem);
         files.retain(|file| !file.to_string_lossy().contains(".alt."));
+        files.retain(|file| is_named || is_of_directory(file, directory));
         newest_first(files)
     }
 
@@ -164,9 +168,11 @@ impl<T> Wanted<'_, T> {
         &self,
         file: &Path,
         directory: Option<&Path>,
+        is_named: bool,
     ) -> Option<Result<(T, Option<PathBuf>, Version), String>> {
         if let (Some(first), Some(directory)) = (self.first, directory) {
-            for needed in newest_first(children(directory, first)) {
+            let may_be = |file: &PathBuf| is_named || is_of_directory(file, directory);
+            for needed in newest_first(children(directory, first)).into_iter().filter(may_be) {
                 // SAFETY: see below. It is kept, because it is later found by its name; if it cannot be used,
                 // that shows then.
                 std::mem::forget(unsafe { Library::new(needed) });

@@ -2,7 +2,9 @@
 
 use super::lipsum::{Lipsum, PREFIX};
 use super::{DataError, unfinished};
-use crate::regular::{self, Looked, Matches, Refused, check_listed, check_planted, matching_within};
+use crate::regular::{
+    self, Looked, Matches, Refused, check_listed, check_planted, is_spelled, matching_within,
+};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -115,7 +117,7 @@ pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
 
 /// Whether an entry names a path.
 pub(super) fn is_name(entry: &str) -> bool {
-    Path::new(entry).exists() || !entry.contains(['*', '?', '['])
+    !entry.contains(['*', '?', '[']) || is_spelled(Path::new(entry))
 }
 
 fn matches(pattern: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError> {

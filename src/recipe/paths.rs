@@ -7,6 +7,7 @@
 
 use super::diagnostics::Problem;
 use super::source::Place;
+use crate::regular::is_spelled;
 use crate::weights::checkpoint_name;
 use std::ffi::OsString;
 use std::fs;
@@ -152,7 +153,7 @@ pub(super) fn unambiguous(dir: &Path, entry: &str) -> Result<(), Fault> {
         return Ok(());
     }
     let (written, followed) = (folded.join(&rest), real.join(&rest));
-    let is_pattern = rest.to_str().is_some_and(is_glob) && !followed.exists();
+    let is_pattern = rest.to_str().is_some_and(is_glob) && !is_spelled(&followed);
     let meant =
         |dir: &Path| if is_pattern { matches(dir, &rest) } else { Vec::from_iter(file_of(&dir.join(&rest))) };
     let found = meant(&real);
@@ -199,7 +200,7 @@ pub(super) fn absolute(dir: &Path, entry: &str) -> Result<String, Fault> {
     let (dir, entry) = origin(dir, home(), entry)?;
     let not_utf8 = || Fault::NotUtf8(dir.clone());
     let spelled = normalize(&dir.join(entry));
-    let joined = if is_glob(entry) && !spelled.exists() {
+    let joined = if is_glob(entry) && !is_spelled(&spelled) {
         let escaped = glob::Pattern::escape(dir.to_str().ok_or_else(not_utf8)?);
         // Components above `entry` may be dropped by its `..`; escaping does not change their number.
         normalize(&Path::new(&escaped).join(entry))

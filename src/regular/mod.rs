@@ -23,6 +23,7 @@ pub use rustix::fs::OFlags;
 pub use temporary::{STALE, is_temporary, meant, temporary_name};
 
 use rustix::process::geteuid;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -68,6 +69,19 @@ pub fn is_put_beside(note: &Path, file: &Path) -> bool {
     maker.is_some() && owner(file) != maker
 }
 
+/// Whether a path with the signs of a pattern is that of what is there: it exists, and no other user has put a part
+/// with such signs into a directory that is not theirs, in the place of all that the pattern matches.
+#[must_use]
+pub fn is_spelled(path: &Path) -> bool {
+    let above = |part: &Path| {
+        let above = part.parent().filter(|above| !above.as_os_str().is_empty());
+        above.unwrap_or(Path::new(".")).to_owned()
+    };
+    let has_signs = |name: &OsStr| name.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
+    let mut parts = path.ancestors().filter(|part| part.file_name().is_some_and(has_signs));
+    path.exists() && !parts.any(|part| is_put_beside(part, &above(part)))
+}
+
 /// The user who has made a file, a directory or a link, if that is neither this process's user nor root.
 #[must_use]
 pub fn another_maker(path: &Path) -> Option<u32> {
@@ -82,6 +96,13 @@ pub fn is_of_one_owner(above: &Path, path: &Path, anchor: &Path) -> bool {
     let trusted = [owner(anchor), anchor.metadata().ok().map(|found| found.uid())];
     let is_trusted = |path: &Path| another_maker(path).is_none_or(|maker| trusted.contains(&Some(maker)));
     path.ancestors().take_while(|part| *part != above).all(is_trusted)
+}
+
+/// Whether a file in a directory, and what it leads to, was made by nobody but this user, root and the directory's owner.
+#[must_use]
+pub fn is_of_directory(file: &Path, directory: &Path) -> bool {
+    let is_theirs = another_owner(file).is_none_or(|user| another_owner(directory) == Some(user));
+    is_theirs && is_of_one_owner(directory, file, directory)
 }
 
 /// The last of these paths that [another user has made](another_maker), and who: of a path's ancestors the one from

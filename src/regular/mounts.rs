@@ -23,8 +23,10 @@ pub(super) fn may_be_private(file: &OwnedFd) -> bool {
 fn allows_others(mounts: &str, major: u32, minor: u32) -> bool {
     let device = format!("{major}:{minor}");
     let mut of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(&device));
-    let options = of_device.next().and_then(|line| line.split(' ').next_back());
-    options.is_some_and(|options| options.split(',').any(|option| option == "allow_other"))
+    let Some((_, of_system)) = of_device.next().and_then(|line| line.split_once(" - ")) else { return false };
+    let (kind, options) = (of_system.split(' ').next(), of_system.split(' ').next_back().unwrap_or_default());
+    // that of a virtual machine speaks the same protocol and has no owner
+    kind == Some("virtiofs") || options.split(',').any(|option| option == "allow_other")
 }
 
 #[cfg(test)]
@@ -35,9 +37,10 @@ mod tests {
     fn a_mount_in_user_space_is_for_all_where_it_says_so() {
         let mounts = "36 35 0:31 / /home/a/x rw,nosuid - fuse.sshfs b:/ rw,user_id=1000,group_id=1000\n\
                       37 35 0:32 / /data rw - fuse.glusterfs c:/ rw,user_id=0,allow_other,max_read=131072\n\
-                      38 35 0:33 / /allow_other rw - fuse allow_other rw\n";
+                      38 35 0:33 / /allow_other rw - fuse allow_other rw\n\
+                      39 35 0:34 / /home rw shared:1 - virtiofs home rw\n";
         let of = |minor| allows_others(mounts, 0, minor);
-        assert_eq!([31, 32, 33, 34].map(of), [false, true, false, false]);
+        assert_eq!([31, 32, 33, 34, 35].map(of), [false, true, false, true, false]);
     }
 
     #[test]

@@ -151,6 +151,20 @@ mod tests {
         assert_eq!(news(), (0, true, 0));
     }
 
+    /// Two files that take its place one after the other: the second may have the number of the first one.
+    #[test]
+    fn a_longer_file_of_the_same_number_is_read_from_its_beginning() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("val.csv");
+        let mut log = Follow::new(&path, ["step", "val_loss"]);
+        fs::write(&path, "step,tokens,val_loss\n0,0,9.5\n10,5120,8.25\n").expect("write");
+        log.poll().expect("readable");
+        let wider = "step,tokens,val_loss,acc\n0,0,9.5,\n20,10240,7.5,0.25\n30,15360,7.0,0.5\n";
+        fs::write(&path, wider).expect("write");
+        assert_eq!(log.poll().expect("readable"), News { added: 2, was_cut: true });
+        assert_eq!(log.rows(), [[0.0, 9.5], [20.0, 7.5], [30.0, 7.0]]);
+    }
+
     #[test]
     fn a_row_with_an_empty_cell_is_the_same_in_another_file() {
         let dir = tempfile::tempdir().expect("tempdir");

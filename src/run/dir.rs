@@ -110,13 +110,7 @@ impl RunDir {
     /// a crash on the way leaves a run that resumes or starts over, never one that claims to be finished and has lost
     /// its files.
     fn discard(&self) -> Result<(), RunError> {
-        for name in self.dir.names().context("read", self.path())? {
-            let path = self.dir.join(&name);
-            let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
-            if is_own(&name) && name != CHECKPOINTS && is_dir && !regular::is_temporary(&name) {
-                return Err(io::Error::from(ErrorKind::IsADirectory)).context("discard", &path);
-            }
-        }
+        check_discarded(&self.dir)?;
         for name in [record::FILE, CHECKPOINTS] {
             if self.dir.has(name) {
                 deletion::remove(&self.dir, name, "discard")?;
@@ -227,6 +221,23 @@ impl RunDir {
 /// Whether a directory is a run: it holds a resolved recipe.
 pub fn is_run(path: &Path) -> bool {
     path.join(RECIPE).is_file()
+}
+
+/// Checks that what is discarded with a run was written by runs: a directory in the place of a file, with something in
+/// it, was not.
+///
+/// Errors: [`RunError::Io`] naming it.
+pub fn check_discarded(run: &OpenDir) -> Result<(), RunError> {
+    for name in run.names().context("read", run.path())? {
+        let is_file = is_own(&name) && name != CHECKPOINTS && !regular::is_temporary(&name);
+        let path = run.join(&name);
+        let is_dir = || path.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let holds_some = || fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
+        if is_file && is_dir() && holds_some() {
+            return Err(io::Error::from(ErrorKind::IsADirectory)).context("discard", &path);
+        }
+    }
+    Ok(())
 }
 
 /// What lies in a run's directory that no run writes, by name.

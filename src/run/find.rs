@@ -115,7 +115,12 @@ pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
 }
 
 fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
+    let is_pattern = named.to_string_lossy().contains(['*', '?', '[']);
+    let is_name = !is_pattern || regular::is_spelled(named);
     for path in [named, &runs_dir.join(named)] {
+        if is_pattern && !regular::is_spelled(path) {
+            continue;
+        }
         if checkpoint_name(path).is_none() && (is_listed(path) || is_run(path) || is_closed(path)) {
             check_meant(runs_dir, named, path)?;
             return Ok(holding(path).map_or_else(|| Found::Run(path.to_owned()), Found::Below));
@@ -130,7 +135,7 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
         }
     }
     // also a link that leads to nothing, as a shell finds it by a pattern
-    if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() {
+    if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() && is_name {
         return Ok(Found::Below(Vec::new()));
     }
     let text = named.to_str().unwrap_or_default();

@@ -8,6 +8,7 @@ use super::standing::Standing;
 use super::{continued, leader, machine, meaning, measured};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
+use crate::run::dir::check_discarded;
 use crate::run::{RunError, RunRecord, checkpoint, usable};
 use std::path::Path;
 
@@ -34,8 +35,10 @@ pub(super) fn rehearse(
     let dir = usable::check_directory(run, call.runs_dir)?;
     // the call names the directory before it reads the logs in it
     call.audience.result(run)?;
-    if let Some(dir) = dir.filter(|_| !call.fresh) {
-        usable::check_files(&dir)?;
+    match dir {
+        Some(dir) if call.fresh => check_discarded(&dir)?,
+        Some(dir) => usable::check_files(&dir)?,
+        None => {}
     }
     call.tell_of_another(run);
     let standing = standing?;

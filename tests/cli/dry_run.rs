@@ -119,10 +119,11 @@ fn what_is_in_the_place_of_a_file_is_found_by_the_rehearsal_too() {
     assert_eq!(both[0].stdout, both[1].stdout);
     fs::remove_dir_all(&run).expect("removed");
     // what is discarded may be anything, and of a finished run the record counts
-    let call = |name: &str, more: &[&str]| {
+    let call = |name: &str, inside: &[&str], more: &[&str]| {
         let run = lab.train(&["schedule.max_steps=4"]);
         fs::remove_file(run.join(name)).expect("removed");
         fs::create_dir(run.join(name)).expect("a directory");
+        inside.iter().for_each(|inside| fs::write(run.join(name).join(inside), "mine").expect("written"));
         let args: Vec<String> = tiny("runs", &["schedule.max_steps=4"])
             .into_iter()
             .chain(more.iter().map(|arg| (*arg).to_owned()))
@@ -131,8 +132,10 @@ fn what_is_in_the_place_of_a_file_is_found_by_the_rehearsal_too() {
         fs::remove_dir_all(&run).expect("removed");
         codes
     };
-    assert_eq!(call("run.json", &["--fresh"]), [0, 0]);
-    assert_eq!(call("recipe.toml", &[]), [0, 0]);
+    assert_eq!(call("run.json", &[], &["--fresh"]), [0, 0]);
+    assert_eq!(call("recipe.toml", &[], &[]), [0, 0]);
+    // but what no run has written
+    assert_eq!(call("train.csv", &["notes"], &["--fresh"]), [1, 1]);
     // a run that would begin behind a link
     let id = rehearsed(&lab, &tiny("runs", &[])).expect(0).stdout.trim_end().to_owned();
     fs::create_dir(lab.path("behind")).expect("a directory");

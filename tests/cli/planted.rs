@@ -86,6 +86,37 @@ fn a_directory_of_runs_stays_what_it_is() {
     }
 }
 
+/// A file can be called like a change of a key, or like the pattern that a recipe has.
+#[test]
+fn names_that_are_settings_or_patterns_stay_that() {
+    let lab = Lab::new();
+    let text = fs::read_to_string(lab.path("tiny.toml")).expect("a recipe");
+    lab.write("seed=7", text);
+    let call = ["tiny.toml", "--runs-dir", "runs", "schedule.max_steps=4", "seed=7"];
+    lab.run(call).expect(0);
+    let recipe = fs::read_to_string(lab.only_run("runs").join("recipe.toml")).expect("a recipe");
+    assert!(recipe.contains("seed = 7"), "{recipe}");
+    // one's own file is what it is called
+    let other = lab.train_in("others", &["seed=9", "schedule.max_steps=4"]);
+    copy(&other, &lab.path("runs/tiny-*"));
+    let compared = || lab.run(["compare", "tiny-*", "--format", "csv"]).expect(0).stdout.clone();
+    assert_eq!(compared().lines().count(), 2, "{}", compared());
+    if given(&lab.path("runs/tiny-*")) {
+        assert_eq!(compared().lines().count(), 3, "{}", compared());
+    }
+    lab.write("shared/a.txt", "all the words that are mine ".repeat(200));
+    lab.write("shared/*.txt", "theirs ".repeat(200));
+    let trained = || {
+        let sets = ["data.train=shared/*.txt", "data.val=shared/a.txt", "data.tokenizer=bytes"];
+        let args = ["plan", "tiny.toml", "--format", "json"].into_iter().chain(sets);
+        lab.run(args).expect(0).stdout.clone()
+    };
+    let before = trained();
+    if given(&lab.path("shared/*.txt")) {
+        assert_ne!(trained(), before, "both are trained on");
+    }
+}
+
 #[test]
 fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_run_of_that_name() {
     let lab = Lab::new();

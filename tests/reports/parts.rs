@@ -411,11 +411,15 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
 #[test]
 fn a_run_that_moved_to_another_host_is_told_of_where_speeds_are_shown() {
     let lab = Lab::new();
-    let on =
-        |host: &str, from: u64| json!({"from_step": from, "settings": {}, "device": "cpu", "host": host});
+    let on = |host: &str, from: u64| {
+        let [started, ended] = [from, from + 1].map(|hour| format!("2026-01-01T0{hour}:00:00Z"));
+        json!({
+            "from_step": from, "settings": {}, "device": "cpu", "host": host, "started": started, "ended": ended,
+        })
+    };
     write(&lab, "fake-1", 1, json!([on("a", 0), on("a", 2)]));
     write(&lab, "fake-2", 2, json!([on("a", 0), on("b", 2)]));
-    let note = "speeds and seconds are of several machines: fake-2 (on a and b)";
+    let note = "speeds and seconds may be of several machines: fake-2 (on a and b)";
     assert!(text(&lab, &[]).contains(note), "{}", text(&lab, &[]));
-    assert!(!text(&lab, &["--by", "val_loss", "--metrics", "val_loss"]).contains("several hosts"));
+    assert!(!text(&lab, &["--by", "val_loss", "--metrics", "val_loss"]).contains("names of hosts"));
 }

@@ -73,8 +73,8 @@ impl Item {
         };
         let last = last_row(dir::TRAIN_CSV, &["step", "loss"]);
         // what was logged is on record
-        let is_lost = |last: &Option<Vec<f64>>| last.is_none() && run.facts.logs.contains_key(dir::TRAIN_CSV);
-        let is_unreadable = last.as_ref().map_or(true, is_lost);
+        let is_lost = run.facts.logs.contains_key(dir::TRAIN_CSV) && !path.join(dir::TRAIN_CSV).exists();
+        let is_unreadable = last.is_err() || is_lost;
         let last = last.ok().flatten().map(|row| (row[0], row[1]));
         let is_malformed = last.is_some_and(|(step, _)| !step.is_finite());
         let last = last.filter(|_| !is_malformed);

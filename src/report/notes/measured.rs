@@ -295,18 +295,20 @@ pub fn dropout_between(loss: &str, differing: &[String]) -> Option<String> {
     })
 }
 
-/// Which runs were trained on several hosts one after the other, where figures of time are shown. Processors of one name
-/// need not be equally fast.
+/// Which runs were trained on several hosts one after the other, where figures of time are shown. Processors of one
+/// name need not be equally fast.
 pub(super) fn several_hosts(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
     let hosts = |run: &Run| {
-        let hosts: BTreeSet<String> = run.facts.spans.iter().filter_map(Span::host).map(tame_line).collect();
+        let spans = run.facts.spans.iter().filter(|span| span.seconds[0] < span.until);
+        let hosts: BTreeSet<String> = spans.filter_map(Span::host).map(tame_line).collect();
         Some(hosts.into_iter().collect::<Vec<_>>()).filter(|hosts| hosts.len() > 1)
     };
     let moved = || comparison.runs.iter().filter_map(|run| Some((run, hosts(run)?)));
-    (shown.iter().any(is_speed) && moved().next().is_some()).then(|| {
+    let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
+    (shown.iter().any(is_of_time) && moved().next().is_some()).then(|| {
         let in_words = |(run, hosts)| format!("{} (on {})", name(&comparison.runs, run), listed(hosts));
         format!(
-            "trained in parts on several hosts, so that speeds and seconds are of several machines: {}",
+            "trained in parts under several names of hosts, so speeds and seconds may be of several machines: {}",
             first_of(moved(), in_words)
         )
     })

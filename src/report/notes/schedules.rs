@@ -4,8 +4,9 @@ use super::super::compare::Comparison;
 use super::super::metrics::Metric;
 use super::super::runs::Run;
 use super::{listed, names};
+use crate::recipe::keys::{SCHEDULE_KIND, find};
 use crate::run::column::{Aggregate, Better, Unit};
-use crate::run::dir;
+use crate::run::{RunStatus, dir};
 use std::collections::BTreeMap;
 
 /// The key of the peak of the learning rate.
@@ -13,8 +14,8 @@ const PEAK: &str = "optimizer.lr";
 /// The keys of the length of the warm-up.
 const WARMUP_STEPS: &str = "schedule.warmup_steps";
 const WARMUP_TOKENS: &str = "schedule.warmup_tokens";
-/// What the keys of schedules begin with.
-const SCHEDULE: &str = "schedule.";
+/// The key of the loss at which a run ends.
+const TARGET: &str = "schedule.stop_at_val_loss";
 /// Percent of a peak that is all of it.
 const WHOLE: u32 = 100;
 /// Percent of peaks that differ by less say little about losses.
@@ -87,14 +88,23 @@ pub(super) fn unequal(comparison: &Comparison) -> Option<String> {
     })
 }
 
+/// Whether a key is one of the schedule's table.
+fn is_of_schedule(key: &str) -> bool {
+    let table = |key: &str| find(key).map(|known| known.table());
+    table(key).is_some_and(|of| Some(of) == table(SCHEDULE_KIND))
+}
+
 /// Whether values are shown of steps before the ends of runs whose schedules differ.
 fn of_earlier(comparison: &Comparison) -> Option<String> {
     let metrics: Vec<&Metric> = comparison.shown.iter().map(Metric::measured).collect();
     let is_earlier = |run: &Run| {
         let is_measured = metrics.iter().any(|metric| run.results.earlier(&metric.name).is_some());
-        is_measured || run.facts.reached_target.is_some()
+        let has_ended = run.status == RunStatus::Finished;
+        has_ended && (is_measured || run.facts.reached_target.is_some())
     };
-    let of_schedule = comparison.differences.differing.iter().filter(|key| key.starts_with(SCHEDULE));
+    let of_schedule = comparison.differences.differing.iter();
+    // where it ends changes no rate on the way
+    let of_schedule = of_schedule.filter(|key| is_of_schedule(key) && *key != TARGET);
     let differing: Vec<String> = of_schedule.cloned().collect();
     (!differing.is_empty() && comparison.runs.iter().any(is_earlier)).then(|| {
         format!(
