@@ -98,7 +98,8 @@ pub fn is_of_one_owner(above: &Path, path: &Path, anchor: &Path) -> bool {
     path.ancestors().take_while(|part| *part != above).all(is_trusted)
 }
 
-/// Whether a file in a directory, and what it leads to, was made by nobody but this user, root and the directory's owner.
+/// Whether a file in a directory, and what it leads to, was made by nobody but this user, root and the directory's
+/// owner.
 #[must_use]
 pub fn is_of_directory(file: &Path, directory: &Path) -> bool {
     let is_theirs = another_owner(file).is_none_or(|user| another_owner(directory) == Some(user));
