@@ -152,8 +152,8 @@ impl<T> Wanted<'_, T> {
         }
     }
 
-    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower. Those that others
-    /// than its owner have put there count only where the user has named it.
+    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower. Those that
+    /// others than its owner have put there count only where the user has named it.
     fn files(&self, directory: &Path, is_named: bool) -> Vec<PathBuf> {
         let stem = self.names.last().copied().unwrap_or_default();
         let mut files = children(directory, stem);
