@@ -170,8 +170,8 @@ impl CheckpointState {
     /// Errors: [`RunError::Corrupted`], [`RunError::Malformed`], [`RunError::NewerFormat`].
     pub fn read(checkpoint: &Path) -> Result<Self, RunError> {
         let path = checkpoint.join(FILE);
-        let model = checkpoint.join(weights::MODEL);
-        let checked = if model.exists() { weights::check_beside(&path, &model) } else { Ok(()) };
+        let model = weights::files(checkpoint).ok().and_then(|files| files.into_iter().next());
+        let checked = model.map_or(Ok(()), |model| weights::check_beside(&path, &model));
         checked.map_err(|problem| RunError::PutBeside { path: path.clone(), problem })?;
         let bytes =
             fault::point("state", "read").and_then(|()| regular::read_within(&path, regular::DOCUMENT));
