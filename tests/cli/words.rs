@@ -88,9 +88,12 @@ fn a_file_with_an_equals_sign_is_a_recipe() {
     let recipe = fs::read_to_string(lab.path("tiny.toml"))
         .expect("read")
         .replace("name = \"tiny\"\n", "name = \"a\"\n");
-    lab.write("seed=7", &recipe);
-    let ended = lab.run(["explain", "seed=7", "seed"]);
-    assert!(ended.expect(0).stdout.contains("1337"), "{}", ended.stdout);
+    // one that is called like a change of a key is named by a path
+    for (file, word) in [("seed=7", "./seed=7"), ("mine=7", "mine=7")] {
+        lab.write(file, &recipe);
+        let ended = lab.run(["explain", word, "seed"]);
+        assert!(ended.expect(0).stdout.contains("1337"), "{}", ended.stdout);
+    }
     // one that is missing is still called a recipe where it looks like one
     for word in ["sweep/lr=3e-4", "sweep=3.toml"] {
         let said = refused(&lab, &["tiny.toml", word]);
