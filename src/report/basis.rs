@@ -364,6 +364,11 @@ pub(super) fn is_speed(metric: &Metric) -> bool {
     matches!(metric.unit, Unit::Rate | Unit::Milliseconds | Unit::Bytes | Unit::Seconds) || is_of_peak(metric)
 }
 
+/// Whether a metric depends on how fast a machine is, and not on its memory alone.
+pub(super) fn is_of_time(metric: &Metric) -> bool {
+    is_speed(metric) && metric.unit != Unit::Bytes
+}
+
 /// Whether a metric is a fraction of a peak rate.
 fn is_of_peak(metric: &Metric) -> bool {
     metric.unit == Unit::Fraction && metric.log == dir::TRAIN_CSV

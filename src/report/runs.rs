@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 /// What a reader of a comparison should know about a run that was not trained to its last step.
 const AT_TARGET: &str = "schedule.stop_at_val_loss ended it before its last step: --target compares how soon";
 
+/// The note on a run whose log is not what is on record of it.
+pub const LOG_CHANGED: &str = "a log of it was changed: what that says now is shown";
+
 /// Why the rows of a run count for nothing.
 const DATA_CHANGED: &str = "its data were changed while it was trained, so its last rows may be of other data: it is \
                             left out of means and tests";
@@ -297,7 +300,7 @@ impl Run {
             matches!(run.status, RunStatus::Interrupted | RunStatus::Failed | RunStatus::Diverged);
         let altered = if may_go_on && is_readable { altered_logs(path) } else { Vec::new() };
         if !changed.is_empty() || !altered.is_empty() {
-            run.notes.push("a log of it was changed: what that says now is shown".to_owned());
+            run.notes.push(LOG_CHANGED.to_owned());
         }
         run.warnings.extend(changed.into_iter().chain(altered));
         run.warnings.extend(unreadable);

@@ -139,7 +139,7 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
         return Ok(Found::Below(Vec::new()));
     }
     let text = named.to_str().unwrap_or_default();
-    let found = match text.contains(['*', '?', '[']) {
+    let found = match is_pattern {
         true => matching(runs_dir, text)?,
         false => beginning(runs_dir, named)?,
     };

@@ -7,7 +7,7 @@ use crate::report::fit::Leaving;
 use crate::report::gather;
 use crate::report::notes::{dropout_between, trained_on_validation};
 use crate::report::own::other_log;
-use crate::report::runs::Run;
+use crate::report::runs::{LOG_CHANGED, Run};
 use crate::report::scan::{header, last_row};
 use crate::run::checkpoint::FileDigest;
 use crate::run::column::Unit;
@@ -90,9 +90,7 @@ impl Item {
             let size = fs::metadata(path.join(log)).map_or(0, |meta| meta.len());
             let is_same = |noted: &FileDigest| noted.bytes == size && size > SHORT;
             let changed = other_log(path, log, &run.facts.logs, is_same);
-            run.notes.extend(
-                changed.as_ref().map(|_| "a log of it was changed: what that says now is shown".to_owned()),
-            );
+            run.notes.extend(changed.as_ref().map(|_| LOG_CHANGED.to_owned()));
             run.warnings.extend(changed);
         }
         if is_malformed {

@@ -1,7 +1,7 @@
 //! Notes on what figures were measured on.
 
 use super::super::axis::Axis;
-use super::super::basis::{Basis, is_speed};
+use super::super::basis::{Basis, is_of_time, is_speed};
 use super::super::compare::Comparison;
 use super::super::footing::Footing;
 use super::super::groups::Group;
@@ -304,7 +304,6 @@ pub(super) fn several_hosts(comparison: &Comparison, shown: &[Metric]) -> Option
         Some(hosts.into_iter().collect::<Vec<_>>()).filter(|hosts| hosts.len() > 1)
     };
     let moved = || comparison.runs.iter().filter_map(|run| Some((run, hosts(run)?)));
-    let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
     (shown.iter().any(is_of_time) && moved().next().is_some()).then(|| {
         let in_words = |(run, hosts)| format!("{} (on {})", name(&comparison.runs, run), listed(hosts));
         format!(

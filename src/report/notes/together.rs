@@ -1,7 +1,7 @@
 //! The note on runs that trained at the same time as others on one machine.
 
 use super::super::axis::Axis;
-use super::super::basis::is_speed;
+use super::super::basis::is_of_time;
 use super::super::compare::Comparison;
 use super::super::metrics::Metric;
 use super::super::parts::Span;
@@ -12,7 +12,6 @@ use crate::run::column::Unit;
 /// Which runs shared their machine with others of these while the rest did not, where figures of time are shown.
 pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
     let runs = &comparison.runs;
-    let is_of_time = |metric: &Metric| is_speed(metric) && metric.unit != Unit::Bytes;
     let is_cut_by_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time);
     if !shown.iter().any(is_of_time) && !is_cut_by_time {
         return Vec::new();
