@@ -65,8 +65,7 @@ impl Group {
         runs: &'a [Run],
         target: &'a Target,
     ) -> impl Iterator<Item = (usize, bool)> + 'a {
-        let is_known =
-            |run: &Run| !run.is_altered() && target.is_measured(&run.results) && !target.is_open(run);
+        let is_known = |run: &Run| !run.is_altered() && target.is_known(run) && !target.is_open(run);
         let known = self.counted().filter(move |&i| is_known(&runs[i]));
         known.map(|i| (i, target.way(&runs[i].results).is_some()))
     }

@@ -136,7 +136,8 @@ fn own(run: &Run, metric: &Metric) -> Cell {
     if let Some(target) = metric.target.as_ref().filter(|target| target.way(&run.results).is_none()) {
         let shown = match run.is_measured(metric) {
             true if target.is_open(run) => "not yet",
-            true => "not reached",
+            true if target.is_known(run) => "not reached",
+            true => "not known",
             false => "",
         };
         return Cell { shown: shown.to_owned(), ..Cell::empty() };

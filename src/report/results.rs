@@ -19,6 +19,9 @@ pub struct Results {
     pub(super) reached_elsewhere: Vec<(String, u64)>,
     /// Metrics of evaluations that the log has, but with no evaluation at the cut or on both sides of it.
     pub(super) unknown: Vec<String>,
+    /// Targets that are not reached, whose column was last measured at an earlier step than the last one trained, with
+    /// that step.
+    pub(super) missed_until: Vec<(String, u64)>,
     /// Metrics of evaluations whose last value is of an earlier step than the last one trained, with that step.
     pub(super) earlier: Vec<(String, u64)>,
     /// Columns of `val.csv` whose last value is of an earlier step than the last one trained.
@@ -146,6 +149,13 @@ impl Results {
     #[must_use]
     pub fn reached_elsewhere(&self, target: &str) -> Option<u64> {
         self.reached_elsewhere.iter().find(|(known, _)| known == target).map(|(_, step)| *step)
+    }
+
+    /// The last step at which the column of a target that is not reached was measured, where the run was trained
+    /// further than that.
+    #[must_use]
+    pub fn missed_until(&self, target: &str) -> Option<u64> {
+        self.missed_until.iter().find(|(known, _)| known == target).map(|(_, step)| *step)
     }
 
     /// The evaluations between which the end of a way to a target lies: the end itself where it was evaluated.

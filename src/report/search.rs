@@ -131,7 +131,13 @@ impl<'a> Search<'a> {
             let is_joined = self.joined.contains(&target.column.as_str());
             let joined = beside().filter(move |_| is_joined);
             let all = self.points(target, target.best.log).chain(joined);
-            let Some(crossing) = target.crossing(all).filter(within) else {
+            let Some(crossing) = target.crossing(all.clone()).filter(within) else {
+                let last = all.map(|point| point.at[0]).fold(f64::NEG_INFINITY, f64::max);
+                let end = results.get("steps").filter(|steps| last.is_finite() && last < *steps);
+                let is_evaluated = target.best.log != dir::TRAIN_CSV && cut.is_none();
+                results
+                    .missed_until
+                    .extend(end.filter(|_| is_evaluated).map(|_| (target.name(), last as u64)));
                 let beside = target.crossing(beside()).filter(within);
                 results.reached_elsewhere.extend(beside.map(|at| (target.name(), at.at[0] as u64)));
                 continue;

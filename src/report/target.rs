@@ -157,10 +157,19 @@ impl Target {
         Some([steps?, tokens.unwrap_or(f64::NAN), seconds.unwrap_or(f64::NAN)])
     }
 
-    /// Whether something is known of the way: a run without such evaluations may have reached it or not.
+    /// Whether it is known if a run has reached it: one without such evaluations, or that was trained to its end after
+    /// the last of them, may have.
     #[must_use]
-    pub fn is_measured(&self, results: &Results) -> bool {
-        self.way(results).is_some() || results.get(&self.best.name).is_some()
+    pub fn is_known(&self, run: &Run) -> bool {
+        let results = &run.results;
+        let is_measured = results.get(&self.best.name).is_some() && self.ended_after(run).is_none();
+        self.way(results).is_some() || is_measured
+    }
+
+    /// The step of the last evaluation of a run that has finished later than that without having reached it before.
+    #[must_use]
+    pub fn ended_after(&self, run: &Run) -> Option<u64> {
+        run.results.missed_until(&self.name()).filter(|_| run.status == RunStatus::Finished)
     }
 
     /// Whether the way to it is interpolated.

@@ -574,3 +574,33 @@ fn a_run_that_was_not_measured_has_neither_reached_nor_missed_a_target() {
     let of: Vec<&Value> = groups.map(|group| &group["targets"][0]["of"]).collect();
     assert_eq!(of, [2, 0]);
 }
+
+/// A run whose tasks were taken away before it ended may have reached an accuracy afterwards.
+#[test]
+fn a_run_that_was_trained_on_after_its_last_evaluation_has_neither_reached_nor_missed_a_target() {
+    let lab = Lab::new();
+    for (id, seed, last) in [("a-1", 1, 4), ("a-2", 2, 2)] {
+        let run = Fake::new(id, seed, 1e-3, 3.0).write(&lab.path("runs"));
+        let rows: Vec<String> = [0, 2, 4]
+            .iter()
+            .map(|step| {
+                let acc = if *step <= last { format!("0.{}", step + 1) } else { String::new() };
+                format!("{step},{},4,{acc}\n", step * 256)
+            })
+            .collect();
+        std::fs::write(run.join("val.csv"), format!("step,tokens,val_loss,poems_acc\n{}", rows.concat()))
+            .expect("a log");
+    }
+    let said = lab.run(["compare", "runs", "--target", "poems_acc=0.9"]).expect(0).stdout.clone();
+    let row = |id: &str| said.lines().find(|line| line.starts_with(id)).expect("a row").to_owned();
+    assert!(row("a-1").contains("not reached") && row("a-2").contains("not known"), "{said}");
+    assert!(said.contains("0 of 1 reached"), "{said}");
+    let why = "whether poems_acc >= 0.9 is reached is not known of runs whose poems_acc was last measured before their \
+               end: a-2 (best 30.0 %)";
+    assert!(said.contains(why) && said.contains("is not reached by a-1 (best 50.0 %)"), "{said}");
+    let found = document(&lab, &["--target", "poems_acc=0.9"]);
+    assert_eq!(found["groups"][0]["targets"][0], json!({ "reached": 0, "of": 1 }));
+    // what was reached before is known
+    let said = lab.run(["compare", "runs", "--target", "poems_acc=0.3"]).expect(0).stdout.clone();
+    assert!(!said.contains("not known"), "{said}");
+}

@@ -225,6 +225,12 @@ fn a_copy_of_a_run_is_no_further_seed() {
         "{said}"
     );
     assert!(said.contains("copy-02, copy-03, copy-04, copy-05, copy-06 and timeout-07 have"), "{said}");
+    assert!(!said.contains("came to another"), "{said}");
+    // nor does a version that computes otherwise, of which it is told
+    Fake::new("zother", 1, 1e-3, 3.25).write(&runs);
+    let said = text(&lab, &[]);
+    assert!(said.contains("counts once, though zother came to another "), "{said}");
+    assert!(said.contains(" (3.0000 and 3.2500): on another device"), "{said}");
     // copies alone are no replicas
     let alone = Lab::new();
     for id in ["a", "b", "c"] {

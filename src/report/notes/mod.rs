@@ -7,6 +7,7 @@ mod each;
 mod measured;
 mod owners;
 mod schedules;
+mod seeds;
 mod together;
 
 pub use measured::dropout_between;
@@ -53,7 +54,7 @@ impl Common {
         let how = cadence::differing(&comparison.runs);
         let how = how.as_deref();
         Self {
-            trunks: one_trunk(comparison),
+            trunks: seeds::one_trunk(comparison),
             schedules: schedules::unequal(comparison),
             under_dropout: measured::under_dropout(comparison, &comparison.shown),
             cadences: cadence::cadences(comparison, how),
@@ -103,7 +104,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(measured::several_hosts(comparison, &comparison.shown));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
-    notes.extend(copies(comparison));
+    notes.extend(seeds::copies(comparison));
     notes.extend_from_slice(&common.trunks);
     notes.extend(common.schedules.clone());
     notes.extend(cadence::interpolated(comparison));
@@ -160,8 +161,8 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String>
     notes.extend(measured::several_hosts(comparison, drawn));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
-    notes.extend(copies(comparison));
-    notes.extend(one_trunk(comparison));
+    notes.extend(seeds::copies(comparison));
+    notes.extend(seeds::one_trunk(comparison));
     if drawn.iter().any(is_speed) {
         let how = cadence::differing(runs);
         notes.extend(cadence::pauses(comparison, drawn, how.as_deref()));
@@ -216,46 +217,6 @@ fn changed_contents(comparison: &Comparison) -> Vec<String> {
         )
     };
     changed_between(comparison).into_iter().map(note).collect()
-}
-
-fn copies(comparison: &Comparison) -> Vec<String> {
-    let runs = &comparison.runs;
-    let mut notes = Vec::new();
-    for group in &comparison.groups {
-        for counted in group.counted() {
-            let copies: Vec<&Run> =
-                group.copies.iter().filter(|(_, of)| *of == counted).map(|&(copy, _)| &runs[copy]).collect();
-            if !copies.is_empty() {
-                let is_are = if copies.len() == 1 { "has" } else { "have" };
-                notes.push(format!(
-                    "{} {is_are} the recipe and the seed of {}: that is no further seed, and counts once",
-                    names(runs, copies.into_iter()),
-                    name(runs, &runs[counted])
-                ));
-            }
-        }
-    }
-    notes
-}
-
-/// Which replicas share the first part of their way: what they branched off has one seed.
-fn one_trunk(comparison: &Comparison) -> Vec<String> {
-    let runs = &comparison.runs;
-    let mut notes = Vec::new();
-    for group in &comparison.groups {
-        let branches: Vec<&Run> =
-            group.counted().map(|run| &runs[run]).filter(|run| took_a_state(run)).collect();
-        if let [first, _, ..] = branches[..]
-            && let Some(trunk) = &first.facts.parent
-            && branches.iter().all(|run| run.facts.parent.as_ref().is_some_and(|own| own.is_place_of(trunk)))
-        {
-            notes.push(format!(
-                "{} branched off one run: they share its steps and its seed, so they differ less than seeds do",
-                names(runs, branches.into_iter())
-            ));
-        }
-    }
-    notes
 }
 
 /// Which runs began with weights that somebody has trained before, where not all did with the same.
@@ -322,21 +283,21 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         let shown = target.shown();
         let missed = || runs.iter().filter(|run| target.way(&run.results).is_none());
         let best = |run: &Run| run.results.get(&target.best.name);
+        let in_words = |(run, best): (&Run, f64)| {
+            let elsewhere = run.results.reached_elsewhere(&target.name());
+            let elsewhere = elsewhere
+                .map(|step| format!(" in val.csv; eval.csv has it at step {step}, perhaps on other data"));
+            let best = target.best.unit.shown(best);
+            let own = if took_a_state(run) { " since it branched off" } else { "" };
+            format!("{} (best {best}{own}{})", name(runs, run), elsewhere.unwrap_or_default())
+        };
         for (is_open, not_reached) in [(false, "is not reached"), (true, "is not reached yet")] {
             let measured = missed().filter_map(|run| Some((run, best(run)?)));
+            let measured = measured.filter(|(run, _)| target.ended_after(run).is_none());
             let mut measured = measured.filter(|(run, _)| target.is_open(run) == is_open).peekable();
             if measured.peek().is_none() {
                 continue;
             }
-            let in_words = |(run, best): (&Run, f64)| {
-                let elsewhere = run.results.reached_elsewhere(&target.name());
-                let elsewhere = elsewhere.map(|step| {
-                    format!(" in val.csv; eval.csv has it at step {step}, perhaps on other data")
-                });
-                let best = target.best.unit.shown(best);
-                let own = if took_a_state(run) { " since it branched off" } else { "" };
-                format!("{} (best {best}{own}{})", name(runs, run), elsewhere.unwrap_or_default())
-            };
             notes.push(format!("{shown} {not_reached} by {}", first_of(measured, in_words)));
         }
         let unknown = || missed().filter(|run| best(run).is_none());
@@ -344,6 +305,15 @@ fn targets(comparison: &Comparison) -> Vec<String> {
             let (of, column) = (names(runs, unknown()), &target.column);
             let has = if unknown().count() == 1 { "it has" } else { "they have" };
             notes.push(format!("whether {shown} is reached by {of} is not known: {has} no {column}"));
+        }
+        let ended = || missed().filter(|run| target.ended_after(run).is_some());
+        let ended = || ended().filter_map(|run| Some((run, best(run)?)));
+        if ended().next().is_some() {
+            notes.push(format!(
+                "whether {shown} is reached is not known of runs whose {} was last measured before their end: {}",
+                target.column,
+                first_of(ended(), in_words)
+            ));
         }
         let target_name = target.name();
         let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));
