@@ -114,10 +114,11 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
     };
     let keys: Vec<String> =
         differing.iter().filter(|key| !several || *key != SEED).filter(tells).cloned().collect();
-    let labels: Vec<String> = groups.iter().map(|group| label(&runs[group.runs[0]], &keys)).collect();
+    let first = |group: &Group| group.counted().next().unwrap_or(group.runs[0]);
+    let labels: Vec<String> = groups.iter().map(|group| label(&runs[first(group)], &keys)).collect();
     for (i, group) in groups.iter_mut().enumerate() {
         let is_shared = labels.iter().filter(|label| **label == labels[i]).count() > 1;
-        let id = &runs[group.runs[0]].id;
+        let id = &runs[first(group)].id;
         // other data under the same name
         group.label =
             if is_shared && labels[i] != *id { format!("{} ({id})", labels[i]) } else { labels[i].clone() };
@@ -291,7 +292,7 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     let metric = &verdict.metric;
     let (best, other) = (&groups[verdict.groups.0].label, &groups[verdict.groups.1].label);
     let (a, b) = verdict.spreads;
-    let difference = metric.unit.shown((b.mean - a.mean).abs());
+    let difference = metric.unit.apart(a.mean, b.mean);
     let seen = format!("{best} and {other} differ by {difference} in {}", metric.name);
     let direction = if metric.better == Better::Lower { "lower" } else { "higher" };
     let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {

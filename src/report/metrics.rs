@@ -30,6 +30,25 @@ impl Unit {
             Self::Number => numbers::significant(value, 4),
         }
     }
+
+    /// How far two values are apart, for people: fractions in percentage points, and a difference that rounds to none
+    /// in more digits.
+    #[must_use]
+    pub fn apart(self, a: f64, b: f64) -> String {
+        let difference = (a - b).abs();
+        let (number, word) = match self {
+            Self::Fraction => (difference * 100.0, " percentage points"),
+            Self::Seconds => (difference, " s"),
+            Self::Loss => (difference, ""),
+            _ => return self.shown(difference),
+        };
+        let rounded = match self {
+            Self::Fraction => format!("{}{word}", numbers::fixed(number, 1)),
+            _ => self.shown(number),
+        };
+        let is_none = number > 0.0 && !rounded.contains(|c: char| ('1'..='9').contains(&c));
+        if is_none { format!("{}{word}", numbers::significant(number, 2)) } else { rounded }
+    }
 }
 
 /// One number that stands for a run.
@@ -177,4 +196,24 @@ pub(super) fn has_column(runs: &[PathBuf], column: &str) -> bool {
 
 fn has(log: &Path, column: &str) -> bool {
     header(log).iter().any(|name| name == column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_none_only_where_there_is_none() {
+        for (unit, a, b, expected) in [
+            (Unit::Fraction, 0.25, 0.375, "12.5 percentage points"),
+            (Unit::Fraction, 0.25, 0.2501, "0.01 percentage points"),
+            (Unit::Seconds, 12.0, 4.5, "7.5 s"),
+            (Unit::Seconds, 1.0, 1.02, "0.02 s"),
+            (Unit::Loss, 3.0, 3.25, "0.2500"),
+            (Unit::Loss, 3.0, 3.00001, "0.00001"),
+            (Unit::Loss, 3.0, 3.0, "0.0000"),
+        ] {
+            assert_eq!(unit.apart(a, b).replace("1e-5", "0.00001"), expected);
+        }
+    }
 }

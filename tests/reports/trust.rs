@@ -189,6 +189,20 @@ fn losses_per_token_of_different_tokenizers_are_not_ranked_against_each_other() 
         let said = text(&lab, &["--by", metric]);
         assert!(said.contains("loss was measured on different data (data.tokenizer)"), "{said}");
     }
+    // nor is a way in tokens the same
+    let note = "runs differ in data.tokenizer: as many tokens are other amounts of text";
+    let only = ["--metrics", "val_loss"];
+    assert!(!text(&lab, &only).contains(note));
+    for args in [["--metrics", "tokens_per_s"], ["--target", "loss=5"]] {
+        assert!(text(&lab, &args).contains(note), "{args:?}");
+    }
+    for (axis, is_said) in [("tokens", true), ("step", false)] {
+        text(&lab, &[&only[..], &["--y", "val_loss", "--x", axis, "--plot", "a.svg"]].concat());
+        assert_eq!(
+            report_support::prose(&fs::read_to_string(lab.path("a.svg")).expect("drawn")).contains(note),
+            is_said
+        );
+    }
 }
 
 #[test]

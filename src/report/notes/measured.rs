@@ -313,11 +313,13 @@ pub(super) fn several_hosts(comparison: &Comparison, shown: &[Metric]) -> Option
     })
 }
 
-/// Whether speeds in tokens, or places by tokens, are compared of runs whose tokens are not the same.
-pub(super) fn other_tokens(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
-    let is_of_tokens = |metric: &Metric| metric.unit == Unit::Rate;
-    let is_cut = comparison.cut.is_some_and(|cut| cut.axis == Axis::Tokens);
-    let is_asked = is_cut || shown.iter().any(is_of_tokens);
+/// Whether speeds in tokens, ways in them, or places by tokens, along a picture's `axis` as well, are compared of runs
+/// whose tokens are not the same.
+pub(super) fn other_tokens(comparison: &Comparison, shown: &[Metric], axis: Option<Axis>) -> Option<String> {
+    let is_way = |metric: &Metric| metric.target.is_some() && metric.unit == Unit::Count;
+    let is_of_tokens = |metric: &Metric| metric.unit == Unit::Rate || is_way(metric);
+    let mut axes = comparison.cut.map(|cut| cut.axis).into_iter().chain(axis);
+    let is_asked = axes.any(|axis| axis == Axis::Tokens) || shown.iter().any(is_of_tokens);
     (is_asked && comparison.differences.differing.iter().any(|key| key == TOKENIZER)).then(|| {
         format!(
             "runs differ in {TOKENIZER}: as many tokens are other amounts of text, and so are as many tokens per second"

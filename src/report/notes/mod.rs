@@ -100,7 +100,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(common.under_dropout.clone());
     notes.extend(measured::emulated(comparison, &comparison.shown));
     notes.extend(measured::above_peak(comparison));
-    notes.extend(measured::other_tokens(comparison, &comparison.shown));
+    notes.extend(measured::other_tokens(comparison, &comparison.shown, None));
     notes.extend(measured::several_hosts(comparison, &comparison.shown));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());
@@ -147,7 +147,7 @@ pub fn trained_on_validation(runs: &[&Run]) -> Vec<String> {
 }
 
 /// What a picture of these metrics has to say for itself, as it may be shown without the table.
-pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String> {
+pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric], axis: Axis) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
     if drawn.iter().any(|metric| metric.log == dir::VAL_CSV) {
@@ -157,7 +157,7 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric]) -> Vec<String>
     notes.extend(measured::precisions(comparison, drawn));
     notes.extend(measured::under_dropout(comparison, drawn));
     notes.extend(measured::emulated(comparison, drawn));
-    notes.extend(measured::other_tokens(comparison, drawn));
+    notes.extend(measured::other_tokens(comparison, drawn, Some(axis)));
     notes.extend(measured::several_hosts(comparison, drawn));
     notes.extend(changed_contents(comparison));
     notes.extend(comparison.differences.note());

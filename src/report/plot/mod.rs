@@ -357,6 +357,6 @@ fn note(
     let untimed: BTreeSet<&str> = all.filter_map(|series| series.untimed.as_deref()).collect();
     let no_mean = |how| format!("no mean over time where the seconds of seeds were measured {how}");
     parts.extend(untimed.into_iter().map(no_mean));
-    parts.extend(of_drawn(comparison, &drawn));
+    parts.extend(of_drawn(comparison, &drawn, axis));
     parts.join("; ")
 }
