@@ -60,6 +60,9 @@ pub struct Finding {
     pub meaning: &'static str,
 }
 
+/// Why what is implied is not opened, and what to do.
+const OF_OTHERS: &str = "another user has put it there, and it would be executed: name its directory in RUNNER_CUDA_LIBS to use it";
+
 impl Finding {
     /// Why it cannot be used, with the names and directories of the search, as one fragment; `None` if it
     /// can.
@@ -79,6 +82,9 @@ impl Finding {
         );
         for Refused { file, reason } in &self.refused {
             text += &format!("; `{file}` cannot be used: {reason}");
+        }
+        for place in &search.of_others {
+            text += &format!("; passed over {place}: {OF_OTHERS}");
         }
         Some(text)
     }
@@ -112,7 +118,15 @@ impl<T> Wanted<'_, T> {
             let is_named = place.because == LIBS_VARIABLE;
             let files = match &place.directory {
                 None => self.names.iter().map(PathBuf::from).collect(),
-                Some(directory) => self.files(directory, is_named),
+                Some(directory) => {
+                    let (files, of_others) = self.files(directory, is_named);
+                    let refusal = |file: PathBuf| Refused {
+                        file: file.display().to_string(),
+                        reason: OF_OTHERS.into(),
+                    };
+                    refused.extend(of_others.into_iter().map(refusal));
+                    files
+                }
             };
             for file in files {
                 let named = if place.directory.is_some() { std::fs::canonicalize(&file).ok() } else { None };
@@ -152,14 +166,13 @@ impl<T> Wanted<'_, T> {
         }
     }
 
-    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower. Those that
-    /// others than its owner have put there count only where the user has named it.
-    fn files(&self, directory: &Path, is_named: bool) -> Vec<PathBuf> {
+    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower; and those that
+    /// others than its owner have put there, which count only where the user has named it.
+    fn files(&self, directory: &Path, is_named: bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let stem = self.names.last().copied().unwrap_or_default();
         let mut files = children(directory, stem);
         files.retain(|file| !file.to_string_lossy().contains(".alt."));
-        files.retain(|file| is_named || is_of_directory(file, directory));
-        newest_first(files)
+        newest_first(files).into_iter().partition(|file| is_named || is_of_directory(file, directory))
     }
 
     /// Opens a file, or a name through the system's loader; `None` for a name that the loader does not know.

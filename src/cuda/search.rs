@@ -39,6 +39,8 @@ impl std::fmt::Display for SearchDir {
 pub struct Search {
     /// The directories. Each exists, and none occurs twice.
     pub places: Vec<SearchDir>,
+    /// Directories that are implied and passed over, because others may have put them there.
+    pub of_others: Vec<SearchDir>,
 }
 
 impl Search {
@@ -62,7 +64,7 @@ impl Search {
         if let Some(program) = program {
             places.around(program, "the program's Python environment");
         }
-        places.0.push(SearchDir { directory: None, because: "the system's loader".to_owned() });
+        places.searched.push(SearchDir { directory: None, because: "the system's loader".to_owned() });
         for name in ["CUDA_HOME", "CUDA_PATH"] {
             if let Some(toolkit) = set(name) {
                 places.toolkit(Path::new(&toolkit), name);
@@ -108,26 +110,26 @@ impl Search {
         ] {
             places.add(root.join(directory), "system");
         }
-        Self { places: places.0 }
+        Self { places: places.searched, of_others: places.of_others }
     }
 }
 
 #[derive(Default)]
-struct Places(Vec<SearchDir>);
+struct Places {
+    searched: Vec<SearchDir>,
+    of_others: Vec<SearchDir>,
+}
 
 impl Places {
     fn add(&mut self, directory: PathBuf, because: &str) {
-        let known = |place: &SearchDir| place.directory.as_deref() == Some(directory.as_path());
-        if directory.is_dir() && !self.0.iter().any(known) {
-            self.0.push(SearchDir { directory: Some(directory), because: because.to_owned() });
-        }
+        add(&mut self.searched, directory, because);
     }
 
     /// Adds a directory below `above` if all of the way there is [of the owner](is_of_one_owner) of `anchor`.
     fn below(&mut self, directory: PathBuf, (above, anchor): (&Path, &Path), because: &str) {
-        if is_of_one_owner(above, &directory, anchor) {
-            self.add(directory, because);
-        }
+        let is_trusted = is_of_one_owner(above, &directory, anchor);
+        let to = if is_trusted { &mut self.searched } else { &mut self.of_others };
+        add(to, directory, because);
     }
 
     /// Adds the directories of the Python environment in whose `bin` a program lies, or may lie.
@@ -164,6 +166,14 @@ impl Places {
     }
 }
 
+/// Adds a directory that exists, once.
+fn add(places: &mut Vec<SearchDir>, directory: PathBuf, because: &str) {
+    let known = |place: &SearchDir| place.directory.as_deref() == Some(directory.as_path());
+    if directory.is_dir() && !places.iter().any(known) {
+        places.push(SearchDir { directory: Some(directory), because: because.to_owned() });
+    }
+}
+
 /// The entries of a directory whose names begin with `prefix`, sorted by name.
 pub(super) fn children(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
@@ -192,13 +202,17 @@ pub(super) fn newest_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use std::collections::{BTreeSet, HashMap};
     use std::os::unix::fs::lchown;
 
-    fn search(root: &Path, variables: &[(&str, String)]) -> Vec<String> {
+    fn search_of(root: &Path, variables: &[(&str, String)]) -> Search {
         let variables: HashMap<_, _> = variables.iter().cloned().collect();
         let program = root.join("wheel/bin/runner");
-        let search = Search::new(|name| variables.get(name).map(OsString::from), Some(&program), root);
+        Search::new(|name| variables.get(name).map(OsString::from), Some(&program), root)
+    }
+
+    fn search(root: &Path, variables: &[(&str, String)]) -> Vec<String> {
+        let search = search_of(root, variables);
         let short = |place: SearchDir| match place.directory {
             Some(path) => {
                 format!("{}: {}", place.because, path.strip_prefix(root).expect("below root").display())
@@ -305,6 +319,11 @@ mod tests {
             give(&format!("{prefix}/lib/python3.13/site-packages/nvidia/cu13"), 12345).expect("given");
             assert_eq!(found(), prefixes.len() + 1 - i, "{prefix}");
         }
+        // and are told of
+        let of_others = search_of(root.path(), &variables).of_others;
+        let directories = of_others.iter().filter_map(|place| place.directory.clone());
+        let expected = prefixes.iter().skip(1).map(|prefix| root.path().join(prefix).join(packages));
+        assert_eq!(BTreeSet::from_iter(directories), BTreeSet::from_iter(expected));
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Fakes {
         let because = "the test".to_owned();
         Libraries::find(Search {
             places: vec![SearchDir { directory: Some(self.path().to_owned()), because }],
+            of_others: Vec::new(),
         })
     }
 }
