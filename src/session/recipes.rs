@@ -15,6 +15,7 @@ use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, DataDigests, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::{forget_recipe, is_own, note_recipe};
+use crate::run::made::is_id;
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, record, status_and_record};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
@@ -49,7 +50,9 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
         if !problems.is_empty() {
             return Err(problems.into());
         }
-        if call.leads() {
+        // one that has ended is found in an archive as well, which takes reading the data
+        let may_have_ended = |resolved: &Resolved| has_run_called(call.runs_dir, &resolved.recipe.name);
+        if call.leads() && (call.fresh || !resolved.iter().all(may_have_ended)) {
             ensure_writable(call.runs_dir)?;
         }
         Ok(())
@@ -86,6 +89,13 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
         }
     }
     Ok(ending)
+}
+
+/// Whether some run in a directory has been made under a name of recipes.
+fn has_run_called(runs_dir: &Path, name: &str) -> bool {
+    let is_called = |id: &str| id.strip_prefix(name).is_some_and(|rest| is_id(id) && rest.starts_with('-'));
+    let entries = std::fs::read_dir(runs_dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|found| is_called(&found.to_string_lossy()))
 }
 
 /// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has
@@ -170,6 +180,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     {
         return Ok(ending);
     }
+    ensure_writable(call.runs_dir)?;
     let plan = call.plan(resolved, data, &path)?;
     if call.dry {
         return rehearse(call, resolved, data, (&path, hash), plan);
