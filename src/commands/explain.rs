@@ -5,6 +5,7 @@ use super::named::Named;
 use crate::cli::{ExplainArgs, Format};
 use crate::recipe::keys::{Fallback, Key, Kind, OnResume, SCHEDULE_KIND, find_table};
 use crate::recipe::{self, Origin, Resolved, Setting, silenced_by};
+use crate::wording::tame_line;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -163,13 +164,15 @@ fn seen(path: &Path, here: &Path) -> String {
 /// Rows with their first two columns padded. A value too long for its column pushes only its own row.
 fn aligned(rows: &[[String; 3]]) -> String {
     const WIDEST: usize = 44;
+    // the name of a file may have a line feed, and makes no row of its own
+    let rows: Vec<[String; 3]> = rows.iter().map(|row| row.each_ref().map(|cell| tame_line(cell))).collect();
     let width = |column: usize| {
         let widths = rows.iter().map(|row| row[column].chars().count());
         widths.filter(|width| *width <= WIDEST).max().unwrap_or(0)
     };
     let (first, second) = (width(0), width(1));
     let mut out = String::new();
-    for [a, b, c] in rows {
+    for [a, b, c] in &rows {
         let line = format!("{a:first$}  {b:second$}  {c}");
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{}", line.trim_end());
@@ -195,5 +198,11 @@ mod tests {
         assert_eq!(lines.lines().count(), by_table + top, "{lines}");
         let train = lines.lines().find(|line| line.starts_with("data.train ")).expect("a line");
         assert!(train.contains(" [\"x\"] ") && train.ends_with("recipe.toml:2:14"), "{train}");
+    }
+
+    #[test]
+    fn a_line_feed_in_the_name_of_a_file_makes_no_row() {
+        let row = ["key", "value", "base\nkey  other"].map(str::to_owned);
+        assert_eq!(aligned(&[row]).lines().count(), 1);
     }
 }

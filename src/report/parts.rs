@@ -123,6 +123,8 @@ pub struct Parts {
     pub of_seconds: Vec<String>,
     /// Whether a process trained some of it that had turned to other recipes before, which leave memory in use.
     pub is_after_others: bool,
+    /// Whether a process has read a state that another one had left.
+    pub is_resumed: bool,
 }
 
 impl Parts {
@@ -189,7 +191,8 @@ impl Parts {
         let (of_speed, of_seconds) = (slowing(Slows::Steps), slowing(Slows::Run));
         let is_after_others = with_steps(&record.sessions).any(|session| session.recipes_before > 0);
         let otherwise = found.into_iter().map(|(.., said)| said).collect();
-        Self { otherwise, of_speed, of_seconds, is_after_others }
+        let is_resumed = with_steps(&record.sessions).nth(1).is_some();
+        Self { otherwise, of_speed, of_seconds, is_after_others, is_resumed }
     }
 
     /// What a reader of a comparison should know, as a phrase.

@@ -99,6 +99,13 @@ fn memory_of_a_process_that_had_trained_other_runs_is_not_put_down_to_the_recipe
     let beside =
         "memory_bytes was measured in part in processes that had trained other runs before, so it says";
     assert!(text(&lab, &[]).contains(beside));
+    // one that was resumed has read a checkpoint
+    let resumed =
+        || text(&lab, &["--by", "memory_bytes"]).contains("is that of processes which read a checkpoint");
+    assert!(!resumed());
+    let sessions = json!([{"from_step": 0, "to_step": 2}, {"from_step": 2, "to_step": 4}]);
+    write(&lab, "fake-0", 0, sessions);
+    assert!(resumed());
 }
 
 #[test]

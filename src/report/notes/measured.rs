@@ -342,6 +342,19 @@ pub(super) fn emulated(comparison: &Comparison, shown: &[Metric]) -> Option<Stri
     })
 }
 
+/// Which runs were resumed, where others were not and memory is shown.
+pub(super) fn resumed(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
+    let runs = &comparison.runs;
+    let resumed = || runs.iter().filter(|run| run.parts.is_resumed);
+    let is_some = resumed().next().is_some() && resumed().count() < runs.len();
+    (is_some && shown.iter().any(|metric| metric.unit == Unit::Bytes)).then(|| {
+        format!(
+            "the memory of {} is that of processes which read a checkpoint as well",
+            names(runs, resumed())
+        )
+    })
+}
+
 /// Which runs were faster than the peak rate that their MFU is a fraction of.
 pub(super) fn above_peak(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;

@@ -99,6 +99,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(measured::precisions(comparison, &comparison.shown));
     notes.extend(common.under_dropout.clone());
     notes.extend(measured::emulated(comparison, &comparison.shown));
+    notes.extend(measured::resumed(comparison, &comparison.shown));
     notes.extend(measured::above_peak(comparison));
     notes.extend(measured::other_tokens(comparison, &comparison.shown, None));
     notes.extend(measured::several_hosts(comparison, &comparison.shown));
@@ -157,6 +158,7 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric], axis: Axis) ->
     notes.extend(measured::precisions(comparison, drawn));
     notes.extend(measured::under_dropout(comparison, drawn));
     notes.extend(measured::emulated(comparison, drawn));
+    notes.extend(measured::resumed(comparison, drawn));
     notes.extend(measured::other_tokens(comparison, drawn, Some(axis)));
     notes.extend(measured::several_hosts(comparison, drawn));
     notes.extend(changed_contents(comparison));
@@ -219,14 +221,16 @@ fn changed_contents(comparison: &Comparison) -> Vec<String> {
     changed_between(comparison).into_iter().map(note).collect()
 }
 
-/// Which runs began with weights that somebody has trained before, where not all did with the same.
+/// Which runs began with weights that somebody has trained before, where not all did with the same or some are seeds
+/// of one recipe.
 fn with_weights(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
     let with = || runs.iter().filter(|run| began_with_weights(run));
     // one path may have had several contents
     let began_with = |run: &Run| (run.value(INIT_FROM).cloned(), digest(run, INIT_FROM).cloned());
     let is_mixed = runs.iter().any(|run| began_with(run) != began_with(&runs[0]));
-    (is_mixed && with().next().is_some()).then(|| {
+    let has_replicas = comparison.groups.iter().any(|group| group.counted().nth(1).is_some());
+    ((is_mixed || has_replicas) && with().next().is_some()).then(|| {
         format!(
             "{}: {BEGAN_WITH_WEIGHTS}; seeds that begin with the same weights differ less than others do",
             names(runs, with())
