@@ -5,31 +5,27 @@
 
 use super::axis::{Axis, Cut};
 
-/// The evaluations of one column on both sides of a cut, each as its place along the axis, its value and its step.
+/// The evaluations of one column on both sides of a cut, each as its place along the axis and its value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Around {
-    before: Option<(f64, f64, f64)>,
-    after: Option<(f64, f64, f64)>,
+    before: Option<(f64, f64)>,
+    after: Option<(f64, f64)>,
 }
 
 impl Around {
     /// Takes an evaluation; they come in the order of the log.
-    pub(super) fn take(&mut self, at: f64, (value, step): (f64, f64), cut: f64) {
+    pub(super) fn take(&mut self, at: f64, value: f64, cut: f64) {
         match at <= cut {
-            true => self.before = Some((at, value, step)),
-            false => self.after = self.after.or(Some((at, value, step))),
+            true => self.before = Some((at, value)),
+            false => self.after = self.after.or(Some((at, value))),
         }
     }
 
-    /// The values on both sides of the cut, the lower first, and the steps between them; the value itself and no step
-    /// where an evaluation is at the cut.
-    pub(super) fn sides(&self, cut: f64) -> Option<([f64; 2], f64)> {
-        let (from, first, begin) = self.before?;
-        if from == cut {
-            return Some(([first; 2], 0.0));
-        }
-        let (_, second, end) = self.after?;
-        Some(([first.min(second), first.max(second)], end - begin))
+    /// The values of the evaluations before and after the cut; twice that of one at the cut.
+    pub(super) fn sides(&self, cut: f64) -> Option<[f64; 2]> {
+        let (from, first) = self.before?;
+        let after = if from == cut { Some(first) } else { self.after.map(|(_, second)| second) };
+        Some([first, after?])
     }
 
     /// Whether there was any evaluation.
@@ -40,11 +36,11 @@ impl Around {
     /// The value at the cut, and whether it is interpolated. `None` unless an evaluation is there or on both sides. A
     /// loss that is finite on one side only gives none: where it diverged is not known.
     pub(super) fn value(&self, cut: f64) -> Option<(f64, bool)> {
-        let (from, first, _) = self.before?;
+        let (from, first) = self.before?;
         if from == cut {
             return Some((first, false));
         }
-        let (to, second, _) = self.after?;
+        let (to, second) = self.after?;
         let along = (cut - from) / (to - from);
         match first.is_finite() == second.is_finite() {
             // the difference of two huge numbers may be no number
@@ -98,7 +94,7 @@ mod tests {
     fn a_run_that_diverges_between_two_evaluations_has_no_value_there() {
         let around = |values: [f64; 2]| {
             let mut around = Around::default();
-            (0..2).for_each(|i| around.take(i as f64, (values[i], 0.0), 0.5));
+            (0..2).for_each(|i| around.take(i as f64, values[i], 0.5));
             around.value(0.5)
         };
         assert_eq!(around([4.0, 2.0]), Some((3.0, true)));

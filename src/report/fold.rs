@@ -118,7 +118,7 @@ impl<'a> Fold<'a> {
             self.take(row);
         }
         if self.is_value(value) {
-            self.around.take(at, (value, step), cut);
+            self.around.take(at, value, cut);
         }
     }
 
@@ -161,11 +161,25 @@ impl<'a> Fold<'a> {
         takes_its_place && is_own(self)
     }
 
+    /// Between which values that at a cut lies, the lower first, given those of the evaluations before and after it. The
+    /// best so far stays that or becomes the later one.
+    fn range(&self, [before, after]: [f64; 2]) -> [f64; 2] {
+        let before = match self.metric.aggregate {
+            Aggregate::Min | Aggregate::Max => self.value.unwrap_or(before),
+            _ => before,
+        };
+        match self.metric.aggregate {
+            Aggregate::Min => [before.min(after), before],
+            Aggregate::Max => [before, before.max(after)],
+            _ => [before.min(after), before.max(after)],
+        }
+    }
+
     /// Settles the value at a cut, once all evaluations have been taken.
     pub(super) fn cut(&mut self, cut: f64, header: &[String], results: &mut Results) {
         let (value, name) = (self.around.value(cut), || self.metric.name.clone());
-        let sides = self.around.sides(cut).filter(|_| value.is_some());
-        results.sides.extend(sides.map(|(values, steps)| (name(), values, steps)));
+        let range = self.around.sides(cut).filter(|_| value.is_some()).map(|sides| self.range(sides));
+        results.ranges.extend(range.map(|range| (name(), range)));
         match (value, self.metric.aggregate) {
             (None, _) => {
                 let was_evaluated = header.contains(&self.metric.column) && self.around.is_known();

@@ -276,9 +276,9 @@ mod tests {
             assert_eq!(of, [Some(2.0), Some(3.0), Some(300.0), Some(4.5)], "{axis:?}");
         }
         let before = ["val_loss", "best_val_loss"].map(|name| (name.to_owned(), 6.0)).to_vec();
-        let sides = before.iter().map(|(name, value)| (name.clone(), [*value; 2], 0.0)).collect();
+        let ranges = before.iter().map(|(name, value)| (name.clone(), [*value; 2])).collect();
         let best_of = vec![("best_val_loss".to_owned(), 1)];
-        let before = Results { values: before, sides, best_of, ..Results::default() };
+        let before = Results { values: before, ranges, best_of, ..Results::default() };
         assert_eq!(results(&run, Some((Axis::Step, 0.0))), before);
     }
 

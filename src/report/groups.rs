@@ -298,8 +298,8 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {
         return match (a.sd, b.sd) {
             (Some(_), Some(_)) if verdict.is_unknown && metric.target.is_none() => format!(
-                "{seen}, and which is better is not known: the evaluations on both sides of the point of comparison \
-                 are not equally far apart, so there is no test"
+                "{seen}, and which is better is not known: the point of comparison lies between evaluations, and the \
+                 values on both sides of it overlap, so there is no test; --at can name a step that both were evaluated at"
             ),
             (Some(_), Some(_)) if verdict.is_unknown && metric.log == dir::TRAIN_CSV => format!(
                 "{seen}, and which is sooner is not known: a run that others branched off may have reached the target \

@@ -11,7 +11,7 @@ use crate::run::record::Session;
 use crate::run::{RunRecord, dir};
 use crate::wording::task_name;
 use serde_json::Value as Json;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::SystemTime;
@@ -117,9 +117,9 @@ impl Span {
 pub struct Parts {
     /// What its recipe and record do not say, as `key=value` or `no key`.
     pub otherwise: Vec<String>,
-    /// Those of them that decide how fast a step is.
+    /// Those of them that decide how fast a step is, each with for how many steps.
     pub of_speed: Vec<String>,
-    /// Those of them that decide how many seconds a run takes.
+    /// Those of them that decide how many seconds a run takes, each with for how many steps.
     pub of_seconds: Vec<String>,
     /// Whether a process trained some of it that had turned to other recipes before, which leave memory in use.
     pub is_after_others: bool,
@@ -134,8 +134,12 @@ impl Parts {
         if recipe.is_empty() {
             return Self::default();
         }
-        let mut found: BTreeSet<(usize, Slows, String)> = BTreeSet::new();
-        for session in with_steps(&record.sessions) {
+        let mut found: BTreeMap<(usize, Slows, String), u64> = BTreeMap::new();
+        for (session, steps) in with_steps(&record.sessions) {
+            let mut found = |place, slows, said| {
+                let of: &mut u64 = found.entry((place, slows, said)).or_default();
+                *of = of.saturating_add(steps);
+            };
             for (key, usual) in CHANGEABLE.iter() {
                 let own = recipe.iter().find(|(path, _)| path == key.path).map(|(_, value)| spelled(value));
                 let Some(then) = value_then(session, key, &own) else { continue };
@@ -145,7 +149,7 @@ impl Parts {
                         Some(then) => format!("{}={then}", key.path),
                         None => format!("no {}", key.path),
                     };
-                    found.insert((rank(key.path), slowed(key), said));
+                    found(rank(key.path), slowed(key), said);
                 }
             }
             if let (Some(then), Some(own)) = (&session.tasks, tasks_of(recipe))
@@ -155,14 +159,14 @@ impl Parts {
                     true => format!("no {TASKS}"),
                     false => format!("{TASKS} of {}", listed(then.clone())),
                 };
-                found.insert((rank(TASKS), Slows::Run, said));
+                found(rank(TASKS), Slows::Run, said);
             }
             let last = record.plan.get("recompute").and_then(Json::as_str);
             let is_auto =
                 recipe.iter().any(|(key, value)| key == RECOMPUTE && value.as_str() == Some("auto"));
             let is_other = |then: &&str| is_auto && last.is_some_and(|last| last != *then);
             if let Some(then) = session.recompute.as_deref().filter(is_other) {
-                found.insert((rank(RECOMPUTE), Slows::Steps, format!("{RECOMPUTE}={then}")));
+                found(rank(RECOMPUTE), Slows::Steps, format!("{RECOMPUTE}={then}"));
             }
             // machines of one kind have different names, and device and processor tell their kind
             let threads = |threads: usize| (threads > 0).then(|| threads.to_string());
@@ -181,16 +185,18 @@ impl Parts {
                 ("run.ranks", &session.ranks, last_ranks),
             ] {
                 let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
-                found.extend(other.map(|other| (KEYS.len(), Slows::Steps, format!("{name}={other}"))));
+                if let Some(other) = other {
+                    found(KEYS.len(), Slows::Steps, format!("{name}={other}"));
+                }
             }
         }
         let slowing = |least: Slows| {
-            let some = found.iter().filter(|(_, slows, _)| *slows >= least);
-            some.map(|(.., said)| said.clone()).collect()
+            let some = found.iter().filter(|((_, slows, _), _)| *slows >= least);
+            some.map(|((.., said), steps)| format!("{said} for {steps} steps")).collect()
         };
         let (of_speed, of_seconds) = (slowing(Slows::Steps), slowing(Slows::Run));
-        let is_after_others = with_steps(&record.sessions).any(|session| session.recipes_before > 0);
-        let otherwise = found.into_iter().map(|(.., said)| said).collect();
+        let is_after_others = with_steps(&record.sessions).any(|(session, _)| session.recipes_before > 0);
+        let otherwise = found.into_keys().map(|(.., said)| said).collect();
         let is_resumed = with_steps(&record.sessions).nth(1).is_some();
         Self { otherwise, of_speed, of_seconds, is_after_others, is_resumed }
     }
@@ -237,14 +243,14 @@ static CHANGEABLE: LazyLock<Vec<(&Key, Option<String>)>> = LazyLock::new(|| {
     KEYS.iter().filter(may_change).map(|key| (key, default(key))).collect()
 });
 
-/// The sessions of which steps are left: a later one has not trained all of them again.
-fn with_steps(sessions: &[Session]) -> impl Iterator<Item = &Session> {
+/// The sessions of which steps are left, with how many these are: a later one has not trained all of them again.
+fn with_steps(sessions: &[Session]) -> impl Iterator<Item = (&Session, u64)> {
     let mut end = u64::MAX;
-    let mut kept: Vec<&Session> = Vec::new();
+    let mut kept: Vec<(&Session, u64)> = Vec::new();
     for session in sessions.iter().rev() {
         let to = session.to_step.unwrap_or(u64::MAX).min(end);
         if session.from_step < to {
-            kept.push(session);
+            kept.push((session, to - session.from_step));
         }
         end = end.min(session.from_step);
     }

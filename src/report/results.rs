@@ -28,9 +28,9 @@ pub struct Results {
     pub(super) behind: Vec<String>,
     /// The step of the evaluation that ended the run before its last step, unless the logs are cut.
     pub(super) at_target: Option<u64>,
-    /// The values of evaluations on both sides of a cut, the lower first, and the steps between them: 0 where there is
-    /// an evaluation at the cut.
-    pub(super) sides: Vec<(String, [f64; 2], f64)>,
+    /// Between which values those of evaluations at a cut lie, the lower first: both are the value itself where an
+    /// evaluation is at the cut.
+    pub(super) ranges: Vec<(String, [f64; 2])>,
     /// Whether the logs are cut at a time, so that how fast the run was decides all values.
     pub(super) is_cut_by_time: bool,
     /// Of how many evaluations the best value of a metric is.
@@ -165,10 +165,10 @@ impl Results {
         found.or_else(|| self.get(way).map(|at| [at, at]))
     }
 
-    /// The values of a metric on both sides of a cut, the lower first, and the steps between them.
+    /// Between which values that of a metric of evaluations at a cut lies, the lower first.
     #[must_use]
-    pub fn sides(&self, name: &str) -> Option<([f64; 2], f64)> {
-        self.sides.iter().find(|(known, ..)| known == name).map(|(_, values, steps)| (*values, *steps))
+    pub fn range(&self, name: &str) -> Option<[f64; 2]> {
+        self.ranges.iter().find(|(known, _)| known == name).map(|(_, range)| *range)
     }
 
     /// Takes the end of the way to a target, which may lie between two evaluations.

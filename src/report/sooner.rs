@@ -53,7 +53,7 @@ impl End {
 }
 
 /// Whether evaluations leave open which of two groups is better: which reached a target sooner, or has the better value
-/// where those of both lie between evaluations that are not equally far apart and overlap.
+/// at a point between evaluations.
 pub(super) fn is_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
     match &metric.target {
         Some(_) => is_way_unknown(groups, runs, metric),
@@ -70,21 +70,15 @@ fn is_way_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric) -> bool {
     })
 }
 
-/// The values at a cut lie between those of evaluations that overlap although they are not equally far apart.
+/// The values at a cut lie anywhere between those of two evaluations each, and these ranges, in the mean over the seeds,
+/// overlap. Two curves may cross between evaluations, so it does not help that both were evaluated at the same steps.
 fn is_value_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
-    let sides = |group: &Group| -> Vec<([f64; 2], f64)> {
+    let range = |group: &Group| {
         let counted = group.counted().filter(|&run| runs[run].counts(metric));
-        counted.filter_map(|run| runs[run].results.sides(&metric.name)).collect()
+        let ranges: Vec<[f64; 2]> = counted.filter_map(|run| runs[run].results.range(&metric.name)).collect();
+        let mean = |side: usize| ranges.iter().map(|range| range[side]).sum::<f64>() / ranges.len() as f64;
+        (!ranges.is_empty()).then(|| [mean(0), mean(1)])
     };
-    let [first, second] = groups.map(sides);
-    let range = |sides: &[([f64; 2], f64)]| {
-        sides.iter().map(|(values, _)| *values).reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
-    };
-    let overlap = range(&first).zip(range(&second)).is_some_and(|([a, b], [c, d])| a.max(c) <= b.min(d));
-    overlap && are_unequal(first.iter().chain(&second).map(|(_, steps)| *steps))
-}
-
-fn are_unequal(mut numbers: impl Iterator<Item = f64>) -> bool {
-    let first = numbers.next();
-    numbers.any(|number| Some(number) != first)
+    let [first, second] = groups.map(range);
+    first.zip(second).is_some_and(|([a, b], [c, d])| a.max(c) <= b.min(d) && (a < b || c < d))
 }

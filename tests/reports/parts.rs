@@ -66,6 +66,24 @@ fn speeds_of_other_settings_are_not_put_down_to_those_of_the_recipe() {
     assert!(text(&lab, &[]).contains(copies));
 }
 
+/// Of runs that were continued with other settings, those whose parts are equally long are equally fast.
+#[test]
+fn speeds_of_runs_of_unequal_parts_are_not_held_against_each_other() {
+    let lab = Lab::new();
+    let runs = |after: [u64; 2]| {
+        for (i, after) in after.into_iter().enumerate() {
+            for seed in 1..=2 {
+                let part = json!({"from_step": 0, "to_step": after, "settings": {"compute.threads": 2}});
+                let rest = json!({"from_step": after, "to_step": 4, "settings": {}});
+                let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
+                Fake { extra: json!({ "sessions": [part, rest] }), ..fake }.write(&lab.path("runs"));
+            }
+        }
+        json(&lab, &["--by", "tokens_per_s"])["tests"].as_array().expect("tests").len()
+    };
+    assert_eq!((runs([2, 2]), runs([1, 3])), (1, 0));
+}
+
 #[test]
 fn the_memory_of_a_run_is_also_that_of_its_last_checkpoint() {
     let lab = Lab::new();
