@@ -60,9 +60,6 @@ pub struct Finding {
     pub meaning: &'static str,
 }
 
-/// Why what is implied is not opened, and what to do.
-const OF_OTHERS: &str = "another user has put it there, and it would be executed: name its directory in RUNNER_CUDA_LIBS to use it";
-
 impl Finding {
     /// Why it cannot be used, with the names and directories of the search, as one fragment; `None` if it
     /// can.
@@ -82,9 +79,6 @@ impl Finding {
         );
         for Refused { file, reason } in &self.refused {
             text += &format!("; `{file}` cannot be used: {reason}");
-        }
-        for place in &search.of_others {
-            text += &format!("; passed over {place}: {OF_OTHERS}");
         }
         Some(text)
     }
@@ -114,17 +108,14 @@ impl<T> Wanted<'_, T> {
     pub(super) fn find(&self, search: &Search) -> Located<T> {
         let mut refused = Vec::new();
         let mut seen = BTreeSet::new();
+        let mut of_others = Vec::new();
         for place in &search.places {
             let is_named = place.because == LIBS_VARIABLE;
             let files = match &place.directory {
                 None => self.names.iter().map(PathBuf::from).collect(),
                 Some(directory) => {
-                    let (files, of_others) = self.files(directory, is_named);
-                    let refusal = |file: PathBuf| Refused {
-                        file: file.display().to_string(),
-                        reason: OF_OTHERS.into(),
-                    };
-                    refused.extend(of_others.into_iter().map(refusal));
+                    let (files, others) = self.files(directory, is_named);
+                    of_others.extend(others);
                     files
                 }
             };
@@ -147,6 +138,19 @@ impl<T> Wanted<'_, T> {
                 }
             }
         }
+        // of one that was not found elsewhere
+        for directory in search.of_others.iter().filter_map(|place| place.directory.as_deref()) {
+            let is_searched = |place: &SearchDir| place.directory.as_deref() == Some(directory);
+            if !search.places.iter().any(is_searched) {
+                of_others.extend(self.candidates(directory));
+            }
+        }
+        of_others.retain(|file| std::fs::canonicalize(file).is_ok_and(|real| seen.insert(real)));
+        let reason = format!(
+            "another user has put it there, and it would be executed: name its directory in {LIBS_VARIABLE} to use it"
+        );
+        let refusal = |file: PathBuf| Refused { file: file.display().to_string(), reason: reason.clone() };
+        refused.extend(of_others.into_iter().map(refusal));
         Located { finding: self.finding(refused), table: None }
     }
 
@@ -166,13 +170,19 @@ impl<T> Wanted<'_, T> {
         }
     }
 
-    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower; and those that
-    /// others than its owner have put there, which count only where the user has named it.
-    fn files(&self, directory: &Path, is_named: bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower.
+    fn candidates(&self, directory: &Path) -> Vec<PathBuf> {
         let stem = self.names.last().copied().unwrap_or_default();
         let mut files = children(directory, stem);
         files.retain(|file| !file.to_string_lossy().contains(".alt."));
-        newest_first(files).into_iter().partition(|file| is_named || is_of_directory(file, directory))
+        newest_first(files)
+    }
+
+    /// The [`candidates`](Self::candidates) of a directory, and those of them that others than its owner have put
+    /// there, which count only where the user has named it.
+    fn files(&self, directory: &Path, is_named: bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let is_trusted = |file: &PathBuf| is_named || is_of_directory(file, directory);
+        self.candidates(directory).into_iter().partition(is_trusted)
     }
 
     /// Opens a file, or a name through the system's loader; `None` for a name that the loader does not know.

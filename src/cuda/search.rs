@@ -125,7 +125,8 @@ impl Places {
         add(&mut self.searched, directory, because);
     }
 
-    /// Adds a directory below `above` if all of the way there is [of the owner](is_of_one_owner) of `anchor`.
+    /// Adds a directory below `above` if all of the way there is [of the owner](is_of_one_owner) of `anchor`, and notes
+    /// it as one of others if not.
     fn below(&mut self, directory: PathBuf, (above, anchor): (&Path, &Path), because: &str) {
         let is_trusted = is_of_one_owner(above, &directory, anchor);
         let to = if is_trusted { &mut self.searched } else { &mut self.of_others };

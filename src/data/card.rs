@@ -1,6 +1,7 @@
 //! `dataset.json`: what a prepared set of shards says about itself.
 
 use super::DataError;
+use super::llmc::HEADER;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::write::{Made, whole, write_whole};
 use crate::json;
@@ -86,6 +87,11 @@ impl Part {
             let path = at(name);
             if !regular::is_beside(name) || !path.is_file() {
                 return Ok(Some(format!("not its shard {name}")));
+            }
+            // a file of holes may be as long as it likes
+            let longest = (HEADER as u64).saturating_add(self.tokens.saturating_mul(2));
+            if path.metadata().is_ok_and(|meta| meta.len() > longest) {
+                return Ok(Some(format!("not its shard {name} as it was written")));
             }
             let is_stated = |made: &Made| self.blake3.get(number).is_none_or(|digest| *digest == made.blake3);
             let Some(made) = whole(&path)?.filter(is_stated) else {

@@ -25,7 +25,8 @@ pub struct DataDigests {
 
 impl DataDigests {
     /// The digests of a run's record, where [`by_name`](Self::by_name) put them.
-    fn from_names(digests: &BTreeMap<String, String>) -> Self {
+    #[must_use]
+    pub fn from_names(digests: &BTreeMap<String, String>) -> Self {
         let of = |name: &str| digests.get(name).cloned();
         Self {
             train: of("train").unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! What a number was measured on. Two numbers that were measured on different data say nothing about which run is
 //! better, so they are neither ranked nor averaged nor tested together.
 
+mod evaluated;
 mod hosts;
 mod rows;
 mod settle;
@@ -143,34 +144,6 @@ impl Basis {
     #[must_use]
     pub fn alike(bases: &[Self]) -> bool {
         bases.iter().all(|basis| *basis == bases[0])
-    }
-
-    /// Whether a row of `eval.csv` with this basis is of what a run's own rows of a column of `val.csv` are.
-    #[must_use]
-    pub fn goes_on(&self, run: &Run, column: &str) -> bool {
-        !self.is_vague && self.clone().into_validation(run).facts == Self::of_validation(run, column).facts
-    }
-
-    /// Whether the contents of a row of `eval.csv` are known not to be those that the run's `val_loss` is of.
-    #[must_use]
-    pub fn is_of_other_data(&self, run: &Run) -> bool {
-        let contents = |basis: &Self, name| {
-            let found = basis.facts.iter().find(|(known, _)| *known == name);
-            found.and_then(|(_, contents)| contents.clone())
-        };
-        let of_loss = match run.results.basis("val_loss") {
-            Some(of_row) => of_row.clone().into_validation(run),
-            None => Self::of_validation(run, "val_loss"),
-        };
-        let (own, of_loss) = (contents(self, "data"), contents(&of_loss, VAL));
-        !self.is_vague && own.is_some() && of_loss.is_some() && own != of_loss
-    }
-
-    /// Whether the contents of a row of `eval.csv` are the run's own training data.
-    #[must_use]
-    pub fn is_of_training_data(&self, run: &Run) -> bool {
-        let train = run.facts.digests.get("train").map(|train| first_digits(train));
-        train.is_some() && self.facts.iter().any(|(name, contents)| *name == "data" && *contents == train)
     }
 
     fn of_contents(run: &Run, metric: &Metric) -> Self {

@@ -161,8 +161,8 @@ impl<'a> Fold<'a> {
         takes_its_place && is_own(self)
     }
 
-    /// Between which values that at a cut lies, the lower first, given those of the evaluations before and after it. The
-    /// best so far stays that or becomes the later one.
+    /// Between which values that at a cut lies, the lower first, given those of the evaluations before and after it.
+    /// The best so far stays that or becomes the later one.
     fn range(&self, [before, after]: [f64; 2]) -> [f64; 2] {
         let before = match self.metric.aggregate {
             Aggregate::Min | Aggregate::Max => self.value.unwrap_or(before),

@@ -299,7 +299,8 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
         return match (a.sd, b.sd) {
             (Some(_), Some(_)) if verdict.is_unknown && metric.target.is_none() => format!(
                 "{seen}, and which is better is not known: the point of comparison lies between evaluations, and the \
-                 values on both sides of it overlap, so there is no test; --at can name a step that both were evaluated at"
+                 values on both sides of it overlap, so there is no test; --at can name a step at which both were \
+                 evaluated"
             ),
             (Some(_), Some(_)) if verdict.is_unknown && metric.log == dir::TRAIN_CSV => format!(
                 "{seen}, and which is sooner is not known: a run that others branched off may have reached the target \

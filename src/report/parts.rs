@@ -123,8 +123,8 @@ pub struct Parts {
     pub of_seconds: Vec<String>,
     /// Whether a process trained some of it that had turned to other recipes before, which leave memory in use.
     pub is_after_others: bool,
-    /// Whether a process has read a state that another one had left.
-    pub is_resumed: bool,
+    /// Whether a process has read a checkpoint to go on from it, or the weights that the run began with.
+    pub has_read: bool,
 }
 
 impl Parts {
@@ -197,8 +197,9 @@ impl Parts {
         let (of_speed, of_seconds) = (slowing(Slows::Steps), slowing(Slows::Run));
         let is_after_others = with_steps(&record.sessions).any(|(session, _)| session.recipes_before > 0);
         let otherwise = found.into_keys().map(|(.., said)| said).collect();
-        let is_resumed = with_steps(&record.sessions).nth(1).is_some();
-        Self { otherwise, of_speed, of_seconds, is_after_others, is_resumed }
+        let has_begun = record.digests.contains_key("init_from");
+        let has_read = has_begun || with_steps(&record.sessions).nth(1).is_some();
+        Self { otherwise, of_speed, of_seconds, is_after_others, has_read }
     }
 
     /// What a reader of a comparison should know, as a phrase.

@@ -70,8 +70,9 @@ fn is_way_unknown(groups: [&Group; 2], runs: &[Run], way: &Metric) -> bool {
     })
 }
 
-/// The values at a cut lie anywhere between those of two evaluations each, and these ranges, in the mean over the seeds,
-/// overlap. Two curves may cross between evaluations, so it does not help that both were evaluated at the same steps.
+/// The values at a cut lie anywhere between those of two evaluations each, and these ranges, in the mean over the
+/// seeds, overlap. Two curves may cross between evaluations, so it does not help that both were evaluated at the same
+/// steps.
 fn is_value_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool {
     let range = |group: &Group| {
         let counted = group.counted().filter(|&run| runs[run].counts(metric));

@@ -21,7 +21,7 @@ pub(super) fn whole_id(name: &str) -> Option<usize> {
 }
 
 /// Whether a name is an id and nothing else.
-pub fn is_id(name: &str) -> bool {
+pub(super) fn is_id(name: &str) -> bool {
     whole_id(name) == Some(name.len())
 }
 

@@ -61,7 +61,7 @@ pub fn open(
     if let Some(begun) = unended.and_then(|data| Begun::unended(resolved, data, runs_dir)) {
         return Ok(sets?.begun(begun));
     }
-    let start = Start::find(resolved, sets.as_ref().ok(), audience);
+    let start = Start::find(resolved, sets.as_ref().ok(), runs_dir, audience);
     match (sets, start) {
         (Ok(data), Ok((start, digest))) => {
             let digests = DataDigests { init_from: digest, ..data.digests };

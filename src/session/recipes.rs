@@ -15,11 +15,11 @@ use crate::recipe::keys::INIT_FROM;
 use crate::recipe::{self, DataDigests, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::{forget_recipe, is_own, note_recipe};
-use crate::run::made::is_id;
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, record, status_and_record};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
 use anyhow::Context;
+use std::fs::DirEntry;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -51,8 +51,8 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
             return Err(problems.into());
         }
         // one that has ended is found in an archive as well, which takes reading the data
-        let may_have_ended = |resolved: &Resolved| has_run_called(call.runs_dir, &resolved.recipe.name);
-        if call.leads() && (call.fresh || !resolved.iter().all(may_have_ended)) {
+        let may_be_found = |resolved: &Resolved| may_have_ended(call.runs_dir, &resolved.recipe);
+        if call.leads() && (call.fresh || !resolved.iter().all(may_be_found)) {
             ensure_writable(call.runs_dir)?;
         }
         Ok(())
@@ -91,11 +91,24 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
     Ok(ending)
 }
 
-/// Whether some run in a directory has been made under a name of recipes.
-fn has_run_called(runs_dir: &Path, name: &str) -> bool {
-    let is_called = |id: &str| id.strip_prefix(name).is_some_and(|rest| is_id(id) && rest.starts_with('-'));
-    let entries = std::fs::read_dir(runs_dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name()).any(|found| is_called(&found.to_string_lossy()))
+/// Whether a run that has ended may be that of a recipe, whose data are not looked at yet: they may be those on record.
+fn may_have_ended(runs_dir: &Path, recipe: &Recipe) -> bool {
+    let is_its = |record: &RunRecord| {
+        let hash = || recipe::identity(recipe, &DataDigests::from_names(&record.digests));
+        // what it begins from decides of keys that it leaves out
+        recipe.model.init_from.is_some() || hash() == record.hash
+    };
+    let ended = |run: &DirEntry| match status_and_record(&run.path()) {
+        Ok((RunStatus::Finished | RunStatus::Diverged, Some(record))) => is_its(&record),
+        _ => false,
+    };
+    let is_called = |run: &DirEntry| {
+        let name = run.file_name();
+        name.to_str()
+            .and_then(|name| name.strip_prefix(&*recipe.name))
+            .is_some_and(|rest| rest.starts_with('-'))
+    };
+    std::fs::read_dir(runs_dir).into_iter().flatten().flatten().any(|run| is_called(&run) && ended(&run))
 }
 
 /// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has
@@ -111,7 +124,8 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
             let is_named = call.fresh || plan(resolved, &data, None).is_err();
             nowhere = nowhere.filter(|_| call.fresh || Begun::find(resolved, &data, call.runs_dir).is_none());
             // what it begins from counts by its contents, and by its name where an earlier recipe has yet to make it
-            let begins = is_named.then(|| Start::find(resolved, Some(&data), &Silence).ok()).flatten();
+            let begins =
+                is_named.then(|| Start::find(resolved, Some(&data), call.runs_dir, &Silence).ok()).flatten();
             let pinned = begins.as_ref().map(|(start, _)| start.pinned(resolved.clone()).recipe);
             let digests =
                 DataDigests { init_from: begins.and_then(|(_, digest)| digest), ..data.digests.clone() };
@@ -230,6 +244,7 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
         }
     };
     if text != toml && is_own(run, &text, &record) != Some(true) {
+        ensure_writable(call.runs_dir)?;
         write_own(&RunDir::open(run, call.runs_dir)?, toml)?;
         call.audience.tell(Event::RecipeRestored { recipe: &recipe });
     }

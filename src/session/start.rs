@@ -13,11 +13,11 @@ use super::seen::perhaps_seen;
 use crate::model::{Dims, ParamLayout};
 use crate::plan::Before;
 use crate::recipe::keys::INIT_FROM;
-use crate::recipe::{Branch, InitFrom, Recipe, Resolved};
+use crate::recipe::{self, Branch, InitFrom, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader, TrainedOn};
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::record::Parent;
-use crate::run::{RunRecord, dir, import};
+use crate::run::{RunRecord, dir, find, import};
 use crate::weights::{self, checkpoint_name};
 use anyhow::Context;
 use serde_json::json;
@@ -72,14 +72,17 @@ impl Start {
     /// What `model.init_from` names, with its digest; `data` is what the new run reads, where it can be used.
     ///
     /// # Errors
-    /// Where it is not there, is not intact or does not fit the recipe.
+    /// Where it is not there, is not intact, does not fit the recipe, or another user has called it like a run of the
+    /// directory of runs.
     pub(super) fn find(
         resolved: &Resolved,
         data: Option<&Data>,
+        runs_dir: &Path,
         audience: &dyn Audience,
     ) -> anyhow::Result<(Self, Option<String>)> {
         let recipe = &resolved.recipe;
         let Some(from) = &recipe.model.init_from else { return Ok((Self::Random, None)) };
+        check_meant(from.path(), runs_dir).context(INIT_FROM)?;
         let found = match from {
             InitFrom::Weights(run) if dir::is_run(run) && checkpoint_name(run).is_none() => {
                 let shown = run.display();
@@ -269,6 +272,19 @@ fn named(resolved: &Resolved, path: &Path, audience: &dyn Audience) -> anyhow::R
         }
         Err(error) => Err(error).context(INIT_FROM),
     }
+}
+
+/// Refuses what another user has put into the current directory under the name of a run, which may be meant.
+fn check_meant(from: &Path, runs_dir: &Path) -> anyhow::Result<()> {
+    let path = checkpoint_name(from).filter(|_| !from.exists()).map_or(from, |(run, _)| run);
+    let settled = |path: &Path| std::path::absolute(path).map(|path| recipe::settled(&path));
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Some(name) = path.file_name()
+        && settled(above)? == settled(Path::new("."))?
+    {
+        find::check_meant(runs_dir, Path::new(name), path)?;
+    }
+    Ok(())
 }
 
 /// A branch with the step that `RUN@WORD` names in its run, if it does.

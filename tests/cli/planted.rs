@@ -157,6 +157,22 @@ fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_
         lab.run(["sample", &format!("./{word}"), "--tokens", "1"]).expect(0);
         fs::remove_dir_all(name).expect("removed");
     }
+    // nor a run in which training is to begin
+    copy(&other, &lab.path(&id));
+    assert!(given(&lab.path(&id)));
+    for from in [
+        format!("\"{id}@latest\""),
+        format!("\"{id}/checkpoints/step-00000004\""),
+        format!("{{run=\"{id}\"}}"),
+    ] {
+        let said = lab
+            .run(tiny("runs", &["name=next", "schedule.max_steps=20", &format!("model.init_from={from}")]));
+        match from.contains('/') {
+            true => drop(said.expect(0)),
+            false => drop(said.expect(2).says(&["is user 12345's", &format!("runs/{id}")])),
+        }
+    }
+    fs::remove_dir_all(lab.path(&id)).expect("removed");
     // nor a link to some, though a slash behind its name leads through it
     symlink(weights.path(), lab.path(&id)).expect("a link");
     assert!(given(&lab.path(&id)));

@@ -3,10 +3,7 @@
 use crate::support;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
 use support::{Ended, Lab, ended, shard, tokens};
 
 /// Runs `tiny.toml` with changes; it must be refused without a trace.
@@ -147,7 +144,7 @@ fn data_that_cannot_be_used() {
 #[test]
 #[cfg(unix)]
 fn files_that_the_system_does_not_let_read() {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
     let lab = Lab::new();
     fs::create_dir(lab.path("data/dir.bin")).expect("a directory");
     refused(&lab, &["data.train=data/dir.bin"], &["data.train", "dir.bin` is a directory", "name its files"]);
@@ -258,34 +255,19 @@ fn weights_that_are_not_there_or_do_not_fit() {
 fn a_finished_run_is_found_again_in_a_directory_that_cannot_be_written() {
     let lab = Lab::new();
     let run = lab.train(&[]);
-    let mode = |path: &Path, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    let mode = |mode| fs::set_permissions(lab.path("runs"), fs::Permissions::from_mode(mode)).expect("owned");
+    mode(0o555);
+    // root writes wherever it likes
+    let train = |sets: &[&str]| {
+        let args = || support::tiny("runs", sets);
+        support::as_nobody(&lab, "true", args()).unwrap_or_else(|| lab.run(args()))
     };
-    // root writes wherever it likes, and another user reads no private directory
-    let is_root = fs::metadata(lab.dir()).expect("there").uid() == 0;
-    let mut program = lab.path("runner");
-    match is_root {
-        true => drop(fs::copy(env!("CARGO_BIN_EXE_runner"), &program).expect("a copy")),
-        false => program = env!("CARGO_BIN_EXE_runner").into(),
-    }
-    mode(lab.dir(), 0o755);
-    mode(&lab.path("runs"), 0o555);
-    let train = |set: &str| {
-        let mut command = std::process::Command::new(&program);
-        command.current_dir(lab.dir()).args(support::tiny("runs", &[set])).env("HOME", lab.dir());
-        command.env("CUDA_VISIBLE_DEVICES", "");
-        if is_root {
-            command.uid(12345).gid(12345);
-        }
-        let output = command.output().expect("started");
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    };
-    let (code, stdout, stderr) = train("seed=1337");
-    assert_eq!((code, lab.path(stdout.trim_end())), (Some(0), run.clone()), "{stderr}");
-    assert!(stderr.contains("finished"), "{stderr}");
-    let (code, stdout, stderr) = train("seed=3");
-    assert_eq!((code, &*stdout), (Some(2), ""), "{stderr}");
-    assert!(stderr.contains("cannot write runs to `runs`"), "{stderr}");
-    mode(&lab.path("runs"), 0o755);
+    let again = train(&[]);
+    assert_eq!(lab.run_of(again.expect(0)), run);
+    again.says(&["finished"]);
+    // another seed of it is refused before anything is read
+    let other = train(&["seed=3", "data.train=data/train*.bin"]);
+    other.expect(2).says(&["cannot write runs to `runs`"]);
+    assert_eq!(other.stdout, "");
+    mode(0o755);
 }

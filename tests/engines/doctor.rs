@@ -4,6 +4,7 @@ use crate::cuda_support;
 use crate::program;
 
 use cuda_support::Fakes;
+use runner::cuda::search::Search;
 use runner::cuda::{CudaMissing, Libraries};
 use serde_json::Value as Json;
 use std::path::Path;
@@ -126,6 +127,34 @@ fn an_unusable_nccl_is_skipped_with_the_reason() {
     let [.., nccl] = libraries.findings();
     assert_eq!(nccl.refused[0].reason, "it has no function `ncclCommFinalize`");
     assert!(!nccl.usable);
+}
+
+/// Libraries are executed, and an environment that is shared may have those of anybody.
+#[test]
+fn a_library_that_another_user_has_put_into_an_environment_is_passed_over_and_named() {
+    let environment = tempfile::tempdir().expect("a directory");
+    let packages = environment.path().join("lib/python3.13/site-packages/nvidia");
+    for wheel in ["nccl", "curand"] {
+        std::fs::create_dir_all(packages.join(wheel).join("lib")).expect("a directory");
+    }
+    let library = packages.join("nccl/lib/libnccl.so.2");
+    std::fs::write(&library, "").expect("a file");
+    let find = || {
+        let variable = |name: &str| (name == "VIRTUAL_ENV").then(|| environment.path().into());
+        let libraries = Libraries::find(Search::new(variable, None, environment.path()));
+        let [.., nccl] = libraries.findings();
+        nccl.refused.iter().map(|refused| (refused.file.clone(), refused.reason.clone())).collect::<Vec<_>>()
+    };
+    let of_ours = find();
+    assert!(of_ours.iter().any(|(_, reason)| reason == "file too short"), "{of_ours:?}");
+    // only root can give something away
+    if std::os::unix::fs::lchown(packages.join("nccl"), Some(12345), None).is_ok() {
+        let passed_over = find();
+        let named: Vec<_> =
+            passed_over.iter().filter(|(_, reason)| reason.contains("another user")).collect();
+        assert_eq!(named.len(), 1, "{passed_over:?}");
+        assert!(named[0].0.ends_with("nccl/lib/libnccl.so.2") && named[0].1.contains("RUNNER_CUDA_LIBS"));
+    }
 }
 
 #[test]

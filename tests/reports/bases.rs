@@ -172,6 +172,7 @@ fn a_perplexity_of_other_data_than_the_loss_beside_it_says_so() {
     };
     let args = ["--metrics", "val_loss,perplexity,bits_per_byte"];
     row("bb00bb00bb00bb00");
+    assert!(!text(&lab, &args).contains("other data than data.val"), "val.csv has the loss");
     for name in ["perplexity", "bits_per_byte"] {
         let note = format!("{name} of fake-1 and fake-2 is of other data than val_loss");
         assert!(text(&lab, &args).contains(&note), "{}", text(&lab, &args));
@@ -179,6 +180,25 @@ fn a_perplexity_of_other_data_than_the_loss_beside_it_says_so() {
     assert!(!text(&lab, &["--metrics", "perplexity"]).contains("other data"));
     row("aa00aa00aa00aa00");
     assert!(!text(&lab, &args).contains("other data"));
+}
+
+/// A run that was never evaluated may have been measured on anything afterwards.
+#[test]
+fn a_loss_of_other_data_than_those_of_the_recipe_says_so() {
+    let lab = Lab::new();
+    let extra = json!({"digests": {"val": "aa00aa00aa00aa00".repeat(4)}});
+    let fake = Fake { extra, val: Vec::new(), ..Fake::new("fake-1", 1, 1e-3, 3.0) };
+    let run = fake.write(&lab.path("runs"));
+    let note = "of other data than data.val: of those of the last evaluation in eval.csv";
+    for (digest, is_said) in [("bb00bb00bb00bb00", true), ("aa00aa00aa00aa00", false)] {
+        let row = format!("4,1024,now,fp32,v.txt,64,val_loss={digest}:64,3.5");
+        let header = "step,tokens,evaluated,precision,data,data_tokens,measured,val_loss";
+        fs::write(run.join("eval.csv"), format!("{header}\n{row}\n")).expect("a log");
+        for args in [&[][..], &["--target", "val_loss=9", "--metrics", "loss"], &["--format", "csv"]] {
+            let said = text(&lab, args);
+            assert_eq!(said.contains(note), is_said, "{said}");
+        }
+    }
 }
 
 #[test]

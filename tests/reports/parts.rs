@@ -118,8 +118,7 @@ fn memory_of_a_process_that_had_trained_other_runs_is_not_put_down_to_the_recipe
         "memory_bytes was measured in part in processes that had trained other runs before, so it says";
     assert!(text(&lab, &[]).contains(beside));
     // one that was resumed has read a checkpoint
-    let resumed =
-        || text(&lab, &["--by", "memory_bytes"]).contains("is that of processes which read a checkpoint");
+    let resumed = || text(&lab, &["--by", "memory_bytes"]).contains("fake-0 also read a checkpoint");
     assert!(!resumed());
     let sessions = json!([{"from_step": 0, "to_step": 2}, {"from_step": 2, "to_step": 4}]);
     write(&lab, "fake-0", 0, sessions);
@@ -316,6 +315,17 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     for metric in ["val_loss", "memory_bytes"] {
         assert!(!of(metric).contains("at the same time"), "no speed is shown");
     }
+    // where all shared it, with how many
+    write("fake-4", 4, a, 60, Some(120));
+    assert!(!speeds().contains("at the same time"), "with as many");
+    write("fake-5", 5, a, 60, Some(120));
+    let said = speeds();
+    let note = "on one machine 2.0 others of these trained at the same time as fake-3, fake-4 and fake-5 on average, and \
+                1.0 at that of fake-1 and fake-2: speeds and seconds may differ by that as well";
+    assert!(said.contains(note), "{said}");
+    assert!(!of("val_loss").contains("at the same time"));
+    gone("fake-4");
+    gone("fake-5");
     // a third of the time makes sums longer, and no median
     write("fake-2", 2, a, 40, Some(100));
     write("fake-3", 3, a, 100, Some(160));

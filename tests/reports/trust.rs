@@ -244,7 +244,7 @@ fn a_copy_of_a_run_is_no_further_seed() {
     Fake::new("zother", 1, 1e-3, 3.25).write(&runs);
     let said = text(&lab, &[]);
     assert!(said.contains("counts once, though zother came to another "), "{said}");
-    assert!(said.contains(" (3.0000 and 3.2500): on another device"), "{said}");
+    assert!(said.contains(" (3.2500 instead of 3.0000): another processor, device"), "{said}");
     // copies alone are no replicas
     let alone = Lab::new();
     for id in ["a", "b", "c"] {

@@ -128,7 +128,9 @@ impl Client {
         let mut headers = Vec::new();
         if from > 0 {
             headers.push(("Range", range.as_str()));
-            headers.extend(version.map(|version| ("If-Range", version)));
+            // a weak tag is no condition; what is stated then is held against it
+            let strong = version.filter(|version| !version.starts_with(WEAK));
+            headers.extend(strong.map(|version| ("If-Range", version)));
         }
         let response = self.get(url, &headers)?;
         let status = response.status().as_u16();
@@ -208,15 +210,28 @@ fn next_page(link: &str) -> Option<&str> {
     pairs.find(|(_, rest)| rest.contains("rel=\"next\"")).map(|(url, _)| url)
 }
 
-/// Whether a server states another version of a file than before, in the same way.
-pub(super) fn is_other_version(known: &str, now: &str) -> bool {
-    known.starts_with('"') == now.starts_with('"') && known != now
+/// Whether what a server states of a part is no version of a file that it has stated before. A tag comes with each
+/// part (RFC 9110, section 15.3.7), the time of the last change need not.
+pub(super) fn is_other_version(known: &str, now: Option<&str>) -> bool {
+    match (tag_of(known), now.map(|now| (tag_of(now), now))) {
+        (Some(known), Some((Some(now), _))) => known != now,
+        (Some(_), _) => true,
+        (None, Some((None, now))) => known != now,
+        (None, _) => false,
+    }
 }
 
-/// What tells a version of a file from others: its tag, unless it is a weak one, or the time of its last change.
+/// What a tag says, weak or not; `None` for a time.
+fn tag_of(version: &str) -> Option<&str> {
+    Some(version.strip_prefix(WEAK).unwrap_or(version)).filter(|tag| tag.starts_with('"'))
+}
+
+/// The beginning of a tag that two files of one meaning may share.
+const WEAK: &str = "W/";
+
+/// What tells a version of a file from others: its tag, or the time of its last change.
 fn version_of(headers: &HeaderMap) -> Option<String> {
-    let tag = text(headers, "etag").filter(|tag| !tag.starts_with("W/"));
-    tag.or_else(|| text(headers, "last-modified")).map(str::to_owned)
+    text(headers, "etag").or_else(|| text(headers, "last-modified")).map(str::to_owned)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

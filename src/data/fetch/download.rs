@@ -118,10 +118,14 @@ impl Folder {
         let mut version = None;
         let mut is_second = false;
         loop {
-            let size = || self.size(&part);
-            let before = std::cell::Cell::new(size());
+            // a server that begins anew each time has sent no further byte until it comes further than ever
+            let furthest = std::cell::Cell::new(self.size(&part));
+            let is_further = |_: &Fault| {
+                let size = self.size(&part);
+                size > furthest.replace(size.max(furthest.get()))
+            };
             let attempt = || self.attempt(client, wanted, &part, &mut version, stop, advance);
-            persist(&wanted.url, retries, attempt, |_| size() > before.replace(size()))?;
+            persist(&wanted.url, retries, attempt, is_further)?;
             let Some(digest) = wanted.digest else { break };
             let found = self.parts.open_file(&part, OFlags::RDONLY).and_then(|file| digest.of(file));
             let found = found.map_err(write(&self.parts.join(&part)))?;
@@ -253,11 +257,7 @@ impl Folder {
         }
         // not every server heeds the condition
         let known = known.filter(|_| held > 0);
-        if known
-            .as_deref()
-            .zip(answer.version.as_deref())
-            .is_some_and(|(known, now)| is_other_version(known, now))
-        {
+        if known.as_deref().is_some_and(|known| is_other_version(known, answer.version.as_deref())) {
             self.remove(part).map_err(Fault::Final)?;
             return Err(Fault::passing("the file was changed on the server"));
         }

@@ -62,6 +62,9 @@ fn of_run(comparison: &Comparison, run: &Run) -> Vec<String> {
     for metric in measured::of_losses(comparison).filter(|metric| measured::is_beside(run, metric)) {
         add(true, &format!("{} {}", metric.name, measured::BESIDE));
     }
+    for metric in comparison.shown.iter().filter(|metric| measured::is_of_no_validation(run, metric)) {
+        add(true, &format!("{} {}", metric.measured().name, measured::OF_NO_VALIDATION));
+    }
     add(facts.trained_before == Some(TrainedBefore::OtherData), measured::PERHAPS_SEEN);
     add(began_with_weights(run), BEGAN_WITH_WEIGHTS);
     add(took_a_state(run), BRANCHED_OFF);

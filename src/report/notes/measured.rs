@@ -39,6 +39,9 @@ pub(super) const ABOVE_PEAK: &str = "the MFU is above 100 %, so the peak rate wa
 
 pub(super) const BESIDE: &str = "is of other data than val_loss: of those of the last evaluation in eval.csv";
 
+pub(super) const OF_NO_VALIDATION: &str =
+    "is of other data than data.val: of those of the last evaluation in eval.csv";
+
 /// Between which sets of runs shown metrics, one of each column, were measured on different data. Those of the columns
 /// of `others` are told of elsewhere. The seconds of a way to a target are told of beside its steps where they make
 /// other sets.
@@ -163,6 +166,25 @@ pub(super) fn beside_other_data(comparison: &Comparison) -> Vec<String> {
             .then(|| format!("{} of {} {BESIDE}", metric.name, names(runs, beside.into_iter())))
     };
     of_losses(comparison).filter_map(note).collect()
+}
+
+/// Whether a validation loss of a run is of other data than the validation data of its recipe.
+pub(super) fn is_of_no_validation(run: &Run, metric: &Metric) -> bool {
+    let metric = metric.measured();
+    let basis = run.results.basis(&metric.name).filter(|_| metric.column == VAL_LOSS);
+    basis.is_some_and(|basis| basis.is_of_no_validation(run))
+}
+
+/// Which runs have validation losses of other data than the validation data of their recipes.
+pub(super) fn of_no_validation(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
+    let runs = &comparison.runs;
+    let note = |metric: &Metric| {
+        let of: Vec<&Run> = runs.iter().filter(|run| is_of_no_validation(run, metric)).collect();
+        let name = &metric.measured().name;
+        (!of.is_empty()).then(|| format!("{name} of {} {OF_NO_VALIDATION}", names(runs, of.into_iter())))
+    };
+    let notes: BTreeSet<String> = shown.iter().filter_map(note).collect();
+    notes.into_iter().collect()
 }
 
 /// Which finished runs were last measured before their end, and at which step.
@@ -342,16 +364,13 @@ pub(super) fn emulated(comparison: &Comparison, shown: &[Metric]) -> Option<Stri
     })
 }
 
-/// Which runs were resumed, where others were not and memory is shown.
+/// Which runs read weights or a checkpoint, where others did not and memory is shown.
 pub(super) fn resumed(comparison: &Comparison, shown: &[Metric]) -> Option<String> {
     let runs = &comparison.runs;
-    let resumed = || runs.iter().filter(|run| run.parts.is_resumed);
-    let is_some = resumed().next().is_some() && resumed().count() < runs.len();
+    let have_read = || runs.iter().filter(|run| run.parts.has_read);
+    let is_some = have_read().next().is_some() && have_read().count() < runs.len();
     (is_some && shown.iter().any(|metric| metric.unit == Unit::Bytes)).then(|| {
-        format!(
-            "the memory of {} is that of processes which read a checkpoint as well",
-            names(runs, resumed())
-        )
+        format!("{} also read a checkpoint or weights, which takes memory", names(runs, have_read()))
     })
 }
 

@@ -94,6 +94,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(measured::mixed_groups(comparison));
     notes.extend(measured::vague(comparison));
     notes.extend(measured::beside_other_data(comparison));
+    notes.extend(measured::of_no_validation(comparison, &comparison.shown));
     notes.extend(measured::earlier(comparison));
     notes.extend(measured::seen_before(comparison));
     notes.extend(measured::precisions(comparison, &comparison.shown));
@@ -155,6 +156,7 @@ pub(super) fn of_drawn(comparison: &Comparison, drawn: &[Metric], axis: Axis) ->
         let all: Vec<&Run> = runs.iter().collect();
         notes.extend(measured::trained_on_validation(&all, |of| names(runs, of.iter().copied())));
     }
+    notes.extend(measured::of_no_validation(comparison, drawn));
     notes.extend(measured::precisions(comparison, drawn));
     notes.extend(measured::under_dropout(comparison, drawn));
     notes.extend(measured::emulated(comparison, drawn));

@@ -12,17 +12,16 @@ pub(super) fn copies(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     for group in &comparison.groups {
         for counted in group.counted() {
-            let copies: Vec<&Run> =
-                group.copies.iter().filter(|(_, of)| *of == counted).map(|&(copy, _)| &runs[copy]).collect();
+            let copies: Vec<usize> =
+                group.copies.iter().filter(|(_, of)| *of == counted).map(|&(copy, _)| copy).collect();
             if copies.is_empty() {
                 continue;
             }
-            let counted = &runs[counted];
             let is_are = if copies.len() == 1 { "has" } else { "have" };
             notes.push(format!(
                 "{} {is_are} the recipe and the seed of {}: that is no further seed, and counts once{}",
-                names(runs, copies.iter().copied()),
-                name(runs, counted),
+                names(runs, copies.iter().map(|&copy| &runs[copy])),
+                name(runs, &runs[counted]),
                 differences(comparison, counted, &copies).unwrap_or_default()
             ));
         }
@@ -30,28 +29,39 @@ pub(super) fn copies(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// That a loss of the run that counts is not that of each of its copies which have come as far.
-fn differences(comparison: &Comparison, counted: &Run, copies: &[&Run]) -> Option<String> {
+/// That a loss of the run that counts is not that of its copies at the same step, which was measured alike.
+fn differences(comparison: &Comparison, counted: usize, copies: &[usize]) -> Option<String> {
+    let runs = &comparison.runs;
     let is_loss = |metric: &&Metric| {
         metric.unit == Unit::Loss && metric.target.is_none() && metric.aggregate == Aggregate::Last
     };
-    let at_end = |run: &Run, metric: &Metric| {
-        let value = run.results.get(&metric.name).filter(|_| run.results.earlier(&metric.name).is_none());
-        Some((run.results.get("steps")?, value?))
+    let last = |run: usize, metric: &Metric| {
+        let results = &runs[run].results;
+        let is_between = results.interpolated().contains(&metric.name);
+        let value =
+            results.get(&metric.name).filter(|_| !is_between && results.earlier(&metric.name).is_none());
+        Some((results.get("steps")?, results.precision(&metric.name).map(str::to_owned), value?))
     };
     let other = |metric: &Metric| {
-        let (steps, own) = at_end(counted, metric)?;
-        let differs = |run: &&Run| {
-            let theirs = at_end(run, metric).filter(|(theirs, _)| *theirs == steps);
-            theirs.is_some_and(|(_, theirs)| theirs != own && !(theirs.is_nan() && own.is_nan()))
+        let (steps, precision, own) = last(counted, metric)?;
+        let other_value = |&copy: &usize| {
+            let (at, with, theirs) = last(copy, metric)?;
+            let is_other = theirs != own && !(theirs.is_nan() && own.is_nan());
+            let is_alike =
+                || (at, &with) == (steps, &precision) && comparison.are_alike(metric, counted, copy);
+            (is_other && is_alike()).then_some((copy, theirs))
         };
-        let others: Vec<&Run> = copies.iter().copied().filter(differs).collect();
-        let theirs = others.first()?.results.get(&metric.name)?;
-        let [own, theirs] = [own, theirs].map(|value| metric.unit.shown(value));
-        let which = if own == theirs { "in more digits".to_owned() } else { format!("{own} and {theirs}") };
-        let (name_of, has) = (&metric.name, names(&comparison.runs, others.into_iter()));
+        let others: Vec<(usize, f64)> = copies.iter().filter_map(other_value).collect();
+        let [own, theirs] = [own, others.first()?.1].map(|value| metric.unit.shown(value));
+        let which = match own == theirs {
+            true => "in later digits".to_owned(),
+            false => format!("{theirs} instead of {own}"),
+        };
         Some(format!(
-            ", though {has} came to another {name_of} ({which}): on another device, by another version, or by hand"
+            ", though {} came to another {} ({which}): another processor, device, version, micro-batch or number of \
+             ranks computed it, or somebody edited it",
+            names(runs, others.iter().map(|(copy, _)| &runs[*copy])),
+            metric.name
         ))
     };
     comparison.metrics().filter(is_loss).find_map(other)

@@ -8,6 +8,7 @@ use super::super::parts::Span;
 use super::super::runs::Run;
 use super::names;
 use crate::run::column::Unit;
+use std::collections::BTreeSet;
 
 /// Which runs shared their machine with others of these while the rest did not, where figures of time are shown.
 pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
@@ -51,8 +52,37 @@ pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String>
     // who shared most of the time is among those who shared a tenth of it
     let is_told = |(shared, _): &(String, String)| of_medians.as_ref().is_some_and(|(of, _)| of == shared);
     let of_sums = note(10, "a tenth or more", "seconds").filter(|note| has_sums && !is_told(note));
-    of_medians.iter().chain(&of_sums).map(|(_, sentence)| sentence.clone()).collect()
+    let notes: Vec<String> =
+        of_medians.iter().chain(&of_sums).map(|(_, sentence)| sentence.clone()).collect();
+    match notes.is_empty() {
+        true => unequally(comparison, &traced).into_iter().collect(),
+        false => notes,
+    }
 }
+
+/// That runs which all shared their machine did so with unequally many others.
+fn unequally(comparison: &Comparison, traced: &[(&Run, Share)]) -> Option<String> {
+    let load = |share: &Share| share.of_others as f64 / share.known.max(1) as f64;
+    let loads = || traced.iter().filter(|(_, share)| share.known > 0).map(|(run, share)| (*run, load(share)));
+    let least = loads().map(|(_, load)| load).fold(f64::INFINITY, f64::min);
+    let is_more = |(_, load): &(&Run, f64)| *load >= least + MORE;
+    loads().any(|of| is_more(&of)).then(|| {
+        let of = |is_it: bool| {
+            let some = loads().filter(|of| is_more(of) == is_it);
+            let loads: Vec<f64> = some.clone().map(|(_, load)| load).collect();
+            let mean = loads.iter().sum::<f64>() / loads.len() as f64;
+            (names(&comparison.runs, some.map(|(run, _)| run)), format!("{mean:.1}"))
+        };
+        let ((more, many), (fewer, few)) = (of(true), of(false));
+        format!(
+            "on one machine {many} others of these trained at the same time as {more} on average, and {few} at that \
+             of {fewer}: speeds and seconds may differ by that as well"
+        )
+    })
+}
+
+/// Others at the same time, on average, that make a difference.
+const MORE: f64 = 0.75;
 
 /// Seconds by which two processes can seem to overlap that followed one another.
 const ROUNDING: u64 = 1;
@@ -70,6 +100,8 @@ struct Share {
     possible: u64,
     /// Of the training.
     all: u64,
+    /// Of the others that are known to have trained then, all together.
+    of_others: u64,
     /// In which it is known to have trained.
     known: u64,
     /// Whether one that is on record without its machine trained within that time.
@@ -121,6 +153,10 @@ fn shares(runs: &[Run]) -> Vec<Share> {
         if length > 0 {
             let now: Vec<_> = active.iter().map(|&i| &spans[i]).collect();
             let known: Vec<_> = now.iter().copied().filter(|(_, span)| span.is_certain).collect();
+            let trainings = known.iter().map(|(run, _)| (&*runs[*run].facts.hash, *run));
+            // a copy of a run has its hash
+            let trainings = trainings.map(|(hash, run)| (hash, if hash.is_empty() { run } else { 0 }));
+            let of_several = trainings.collect::<BTreeSet<_>>().len() as u64;
             let [certain, possible] =
                 [known, now.clone()].map(|some| if are_several(&some) { length } else { 0 });
             for (run, span) in now {
@@ -129,6 +165,8 @@ fn shares(runs: &[Run]) -> Vec<Share> {
                 share.known = share.known.saturating_add(if span.is_certain { length } else { 0 });
                 share.possible = share.possible.saturating_add(possible);
                 share.certain = share.certain.saturating_add(certain);
+                let others = if span.is_certain { of_several.saturating_sub(1) } else { 0 };
+                share.of_others = share.of_others.saturating_add(length.saturating_mul(others));
             }
         }
     }
