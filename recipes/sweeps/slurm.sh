@@ -2,9 +2,10 @@
 # The grid of lr.sh as a SLURM array: one task per run.
 #
 #     sbatch recipes/sweeps/slurm.sh                 from the directory that `runs` should be in
-#     SLURM_ARRAY_TASK_ID=3 sh recipes/sweeps/slurm.sh      one of them by hand
+#     SLURM_ARRAY_TASK_ID=3 SLURM_CPUS_PER_TASK=2 sh recipes/sweeps/slurm.sh      one of them by hand
 #
-# Submitting it again trains only what is missing: finished runs are skipped, interrupted ones go on. A minute before the
+# Submitting it again trains only what is missing: finished runs are skipped, interrupted ones go on. (With another
+# number of threads, as of --cpus-per-task, a recipe is that of another run.) A minute before the
 # time is up SLURM sends SIGTERM; the run then saves a checkpoint and exits with 143, and the task is queued again.
 #
 #SBATCH --job-name=lr

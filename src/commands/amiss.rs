@@ -25,6 +25,10 @@ pub(super) fn warning(event: &Event) -> Option<String> {
                     "another user has put there, and is read as if that were not: copy both into a directory of \
                      your own if it is meant",
                 ),
+                Discrepancy::Replaced => format!(
+                    "{first}{others} holds other tokens than {card} lists of it, and is read as it is: whether they \
+                     are among other data is not known; prepare the set again if it is not meant"
+                ),
                 Discrepancy::Gone => format!(
                     "{first}{others} is not there, although {card} lists it: the data are less than the set has; \
                      bring it back, or name the files that are meant"

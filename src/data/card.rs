@@ -3,10 +3,11 @@
 use super::DataError;
 use super::llmc::HEADER;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
-use super::write::{Made, whole, write_whole};
+use super::write::{Made, stated, whole, write_whole};
 use crate::json;
 use crate::regular::{self, OpenDir};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +76,12 @@ impl Part {
         self.blake3.push(made.blake3.clone());
     }
 
+    /// The digest of a shard of this name, if it is one of them and its digest is on record.
+    fn digest_of(&self, name: &str) -> Option<&str> {
+        let place = self.files.iter().position(|file| file == name)?;
+        self.blake3.get(place).map(String::as_str)
+    }
+
     /// The first of the shards, which lie `at` these paths, that is not what it was when it was written, and how. Reads
     /// all of them; `advance` is told about their bytes.
     pub(super) fn damage(
@@ -125,6 +132,21 @@ pub struct SourceCard {
 }
 
 impl Card {
+    /// The first of its sources with the contents of an earlier one, of which documents were taken.
+    #[must_use]
+    pub fn repeated(&self) -> Option<&SourceCard> {
+        let mut known = HashSet::new();
+        self.sources.iter().filter(|source| source.documents > 0).find(|source| !known.insert(&source.blake3))
+    }
+
+    /// Whether the file at a path is known not to be the shard of its name: it states other tokens.
+    #[must_use]
+    pub fn is_of_other_tokens(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let on_record = [&self.train, &self.val].iter().find_map(|part| part.digest_of(&name));
+        on_record.zip(stated(path)).is_some_and(|(known, stated)| known != stated.to_hex().as_str())
+    }
+
     /// The version that is written.
     pub(super) const VERSION: u32 = VERSION;
 

@@ -99,7 +99,10 @@ pub fn origins(specs: &[String]) -> Origins {
     let origin = |(dir, names): (PathBuf, Vec<(String, ())>)| {
         let names: HashSet<String> = names.into_iter().map(|(name, ())| name).collect();
         let card = Card::read(&dir).ok().flatten()?;
-        let is_its = |name: &String| !regular::is_put_beside(&dir.join(CARD), &dir.join(name));
+        let is_its = |name: &String| {
+            let shard = dir.join(name);
+            !regular::is_put_beside(&dir.join(CARD), &shard) && !card.is_of_other_tokens(&shard)
+        };
         let origin = Origin::of(&card, |name| names.contains(name) && is_its(name));
         (!origin.shards.is_empty()).then_some((dir, origin))
     };

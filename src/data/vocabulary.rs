@@ -50,6 +50,8 @@ pub enum Discrepancy {
     Unlisted,
     /// Another user has put the card, `meta.pkl` or index there, to whom the first file does not belong.
     NotBelieved,
+    /// The card lists them with other tokens: they were replaced.
+    Replaced,
     /// The card lists them, a pattern of the data would match them, and they are not there.
     Gone,
 }
@@ -67,9 +69,9 @@ pub struct Discrepant {
     pub how: Discrepancy,
 }
 
-/// What of the files that `specs` name is not as finished sets beside them say: those that are not listed or that
-/// another user's list is about, and those that are gone, as where a copy broke off. What cannot be read is passed
-/// over.
+/// What of the files that `specs` name is not as finished sets beside them say: those that are not listed, that were
+/// replaced or that another user's list is about, and those that are gone, as where a copy broke off. What cannot be
+/// read is passed over.
 pub fn discrepancies(specs: &[String]) -> impl Iterator<Item = Discrepant> {
     let mut cards: HashMap<PathBuf, Option<Card>> = HashMap::new();
     let (mut beside, mut gone) = (None, None);
@@ -122,7 +124,8 @@ fn beside_list(path: &Path, dir: &Path, card: Option<&Card>) -> Option<(PathBuf,
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match regular::is_put_beside(&card, path) {
         true => Some((card, Discrepancy::NotBelieved)),
-        false => (!listing.lists(&name)).then_some((card, Discrepancy::Unlisted)),
+        false if !listing.lists(&name) => Some((card, Discrepancy::Unlisted)),
+        false => listing.is_of_other_tokens(path).then_some((card, Discrepancy::Replaced)),
     }
 }
 

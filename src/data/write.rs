@@ -61,6 +61,14 @@ pub(super) fn whole(path: &Path) -> Result<Option<Made>, DataError> {
     read().map_err(DataError::read(path))
 }
 
+/// The digest of its tokens that a shard states; `None` for a file that states none.
+pub(super) fn stated(path: &Path) -> Option<blake3::Hash> {
+    let mut header = [0; HEADER];
+    regular::open(path).ok()?.read_exact(&mut header).ok()?;
+    let digest: [u8; 32] = header[CHECKSUM].try_into().ok()?;
+    Some(digest).filter(|digest| *digest != [0; 32]).map(blake3::Hash::from_bytes)
+}
+
 /// What a shard of so many tokens, with this digest, begins with.
 fn header_of(tokens: u64, digest: &blake3::Hash) -> [u8; HEADER] {
     let mut header = [0; HEADER];

@@ -106,6 +106,13 @@ impl Resolved {
         set.filter(|setting| setting.is_path && setting.origin.is_carried()).flat_map(Setting::texts)
     }
 
+    /// The paths that a recipe's file has set.
+    pub fn filed_paths(&self) -> impl Iterator<Item = &str> {
+        let set = self.settings.iter().filter_map(|(_, settings)| settings.last());
+        let is_filed = |setting: &&Setting| setting.is_path && matches!(setting.origin, Origin::File { .. });
+        set.filter(is_filed).flat_map(Setting::texts)
+    }
+
     /// A problem that only the caller can find, shown where `key` is set.
     ///
     /// A default or a value of a preset has no line; the message then names the recipe file alone.

@@ -157,13 +157,19 @@ impl Target {
         Some([steps?, tokens.unwrap_or(f64::NAN), seconds.unwrap_or(f64::NAN)])
     }
 
-    /// Whether it is known if a run has reached it: one without such evaluations, or that was trained to its end after
-    /// the last of them, may have.
+    /// Whether it is known if a run reaches it: one without such evaluations, or that was trained to its end after the
+    /// last of them, may have, and one that was ended by a target of its own might have.
     #[must_use]
     pub fn is_known(&self, run: &Run) -> bool {
         let results = &run.results;
-        let is_measured = results.get(&self.best.name).is_some() && self.ended_after(run).is_none();
-        self.way(results).is_some() || is_measured
+        let has_missed = self.ended_after(run).is_none() && !self.ended_before(run);
+        self.way(results).is_some() || results.get(&self.best.name).is_some() && has_missed
+    }
+
+    /// Whether the target of a run's own recipe has ended it, while it had not reached this one.
+    #[must_use]
+    pub fn ended_before(&self, run: &Run) -> bool {
+        run.results.at_target.is_some() && self.way(&run.results).is_none()
     }
 
     /// The step of the last evaluation of a run that has finished later than that without having reached it before.

@@ -26,16 +26,18 @@ pub const SHIPPED: &[Shipped] = &[
     Shipped { name: "tinyshakespeare.txt", heading: "Tiny Shakespeare", fetch: "tinyshakespeare" },
 ];
 
-/// Data of another user where recipes that the program carries look for them, although no one has named that place: the
-/// outermost directory on the way, or else the first file, that belongs neither to this process's user nor to root. The
-/// number is its owner's.
+/// Data of another user where recipes that the program carries, or copies of these, look for them, although no one has
+/// named that place: the outermost directory on the way, or else the first file, that belongs neither to this process's
+/// user nor to root. The number is its owner's.
 pub(super) fn of_another(resolved: &Resolved) -> Option<(PathBuf, u32)> {
     let on_way = |path: &Path| {
         let datasets = path.ancestors().position(|above| above.ends_with(DATASETS))?;
         let (path, user) = regular::last_of_another(path.ancestors().take(datasets + 1))?;
         Some((path.to_owned(), user))
     };
-    resolved.carried_paths().find_map(|named| {
+    // `runner init` writes what it carries into a file
+    let copied = resolved.filed_paths().filter(|named| shipped(named).is_some());
+    resolved.carried_paths().chain(copied).find_map(|named| {
         let (dir, rest) = literal_directory(Path::new(named));
         let matched = || regular::matching(named).ok()?.paths.iter().find_map(|path| on_way(path));
         on_way(&dir.join(rest)).or_else(matched)
@@ -63,18 +65,21 @@ pub(super) fn help(error: &DataError) -> Vec<String> {
     fetching(&named).into_iter().chain([there(&dir, &wanted)]).collect()
 }
 
+/// The data of shipped recipes that a path or a glob names, and the directory `datasets` that it names them in.
+fn shipped(named: &str) -> Option<(&'static Shipped, &str)> {
+    let below =
+        |(at, _): (usize, &str)| Some((&named[..at + DATASETS.len()], named.get(at + DATASETS.len() + 1..)?));
+    named.match_indices(DATASETS).filter_map(below).find_map(|(datasets, rest)| {
+        Some((SHIPPED.iter().find(|known| rest.starts_with(known.name))?, datasets))
+    })
+}
+
 /// The command that gets the data of a shipped recipe that a path or a glob names, and what they are; `None` for other
 /// data.
 #[must_use]
 pub fn fetching(named: &Path) -> Option<String> {
-    let text = named.to_str()?;
-    let below =
-        |(at, _): (usize, &str)| Some((&text[..at + DATASETS.len()], text.get(at + DATASETS.len() + 1..)?));
-    let found = text.match_indices(DATASETS).filter_map(below).find_map(|(datasets, rest)| {
-        let known = SHIPPED.iter().find(|known| rest.starts_with(known.name))?;
-        Some((known, literal_directory(Path::new(datasets)).0.join(DATASETS).join(README)))
-    });
-    let (shipped, readme) = found?;
+    let (shipped, datasets) = shipped(named.to_str()?)?;
+    let readme = literal_directory(Path::new(datasets)).0.join(DATASETS).join(README);
     let known = CATALOGUE.iter().find(|known| known.name == shipped.fetch)?;
     let relative = |path: &Path| super::inputs::relative(&path.display().to_string());
     let out = match relative(&literal_directory(named).0) {

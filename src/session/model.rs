@@ -11,14 +11,14 @@ use crate::cuda::CudaMissing;
 use crate::data::Tokenizer;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use crate::engine::{Engine, State, cuda::kernels::flash_attention};
-use crate::model::Dims;
 use crate::model::init::initialize;
+use crate::model::{Dims, ParamLayout, Tensor};
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
 use crate::recipe::{Attention, Device};
 use crate::run::checkpoint::{self, CheckpointState};
-use crate::run::import;
+use crate::run::{RunError, import};
 use std::path::{Path, PathBuf};
 
 /// What a model is opened for.
@@ -176,6 +176,19 @@ pub(super) enum Weights {
     Branch(Box<checkpoint::Reader>),
 }
 
+/// Checks that training can begin with weights.
+fn check_finite(path: &Path, layout: &ParamLayout, weights: &[f32]) -> Result<(), RunError> {
+    let is_damaged = |tensor: &&Tensor| weights[tensor.range()].iter().any(|weight| !weight.is_finite());
+    match layout.tensors.iter().find(is_damaged) {
+        Some(Tensor { name, .. }) => {
+            let problem =
+                format!("`{name}` is not finite: the weights are damaged, or what trained them diverged");
+            Err(RunError::Weights { path: path.to_owned(), problems: vec![problem] })
+        }
+        None => Ok(()),
+    }
+}
+
 impl Weights {
     /// Writes them to an engine of that size. Errors where they do not fit, or cannot be read.
     pub(super) fn load(&mut self, engine: &mut dyn Engine, dims: &Dims) -> anyhow::Result<()> {
@@ -188,6 +201,7 @@ impl Weights {
             }
             Self::InitFrom { path, digest } => {
                 import::import(path, dims, &layout, Some(digest), &mut buffer).map_err(of_init_from)?;
+                check_finite(path, &layout, &buffer).map_err(of_init_from)?;
             }
             Self::Checkpoint(reader) | Self::Branch(reader) => {
                 for state in engine.saved_states() {

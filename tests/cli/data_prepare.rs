@@ -177,6 +177,17 @@ fn files_of_all_kinds_in_a_directory_are_one_text() {
 }
 
 #[test]
+fn a_file_that_is_named_twice_is_told_of() {
+    let lab = Lab::new();
+    lab.write("texts/a.txt", "some words of a text");
+    lab.write("texts/b.txt", "other words of another text");
+    let says = "have the same contents";
+    assert!(!prepare(&lab, "texts/*.txt", "once", &["--tokenizer", "bytes"]).stderr.contains(says));
+    let ended = prepare(&lab, "texts/a.txt", "twice", &["texts/*.txt", "--tokenizer", "bytes"]);
+    ended.says(&["warning: texts/a.txt and another source have the same contents"]);
+}
+
+#[test]
 fn validation_data_are_set_aside_as_asked() {
     let lab = Lab::new();
     let documents = documents(40);

@@ -349,6 +349,16 @@ fn a_shard_beside_a_set_that_does_not_list_it_is_told_of() {
     ["train-000050.bin", "train-000051.bin"]
         .iter()
         .for_each(|name| fs::remove_file(lab.path("out").join(name)).expect("removed"));
+    // and one that is another now, of which nobody knows what is in it
+    lab.write("b.jsonl", lines(&documents(60).into_iter().rev().collect::<Vec<_>>()));
+    prepare(&lab, "b.jsonl", "other", &CHAR);
+    fs::copy(lab.path("other/train-000001.bin"), lab.path("out/train-000001.bin")).expect("copied");
+    for more in [&["plan"][..], &[]] {
+        let told = asked(more);
+        let says = "warning: out/train-000001.bin holds other tokens than out/dataset.json lists";
+        assert!(told.contains(says), "{told}");
+    }
+    lab.write("out/train-000001.bin", &card);
     fs::rename(lab.path("out/train-000001.bin"), lab.path("gone")).expect("moved");
     for more in [&["plan"][..], &[]] {
         let told = asked(more);

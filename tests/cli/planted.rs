@@ -275,6 +275,10 @@ fn data_of_another_user_where_a_carried_recipe_looks_for_them_are_told_of() {
     // what somebody has named is meant
     let named = call(&["seed=3", "data.train=datasets/tinyshakespeare.txt"]);
     assert!(!named.contains("another user"), "{named}");
+    // what `runner init` has written is not
+    lab.run(["init", "shakespeare-char"]).expect(0);
+    let copied = lab.run(["shakespeare-char.toml", "--dry-run", "--runs-dir", "own", "model.n_layer=1"]);
+    copied.expect(0).says(&[&format!("warning: datasets {}", said(BOB))]);
     lchown(lab.path("datasets"), Some(0), None).expect("taken back");
     assert!(given(&lab.path("datasets/tinyshakespeare.txt")));
     let told = call(&["seed=4"]);

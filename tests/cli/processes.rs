@@ -449,4 +449,18 @@ fn the_script_for_several_nodes_starts_a_rank_for_each_task_and_asks_for_more_ti
     live.end().expect(143);
     assert_eq!(checkpoints(&second).len(), 1);
     assert_eq!(std::fs::read_to_string(&told).expect("a request"), format!("requeue {job}\n"));
+    // the same run goes on with other ranks, where it is named
+    let mut with_four = sbatch("schedule.max_steps=1000000");
+    let live = spawned({
+        with_four.env("RUN", &second).env("SLURM_NTASKS", "4");
+        with_four
+    });
+    let before = rows(&second);
+    steps(&second, before + 5);
+    assert_eq!((record(&second)["plan"]["world_size"].clone(), lab.runs("runs").len()), (4.into(), 2));
+    for id in std::fs::read_to_string(lab.path("ranks")).expect("process ids").split_whitespace() {
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", id]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+    }
+    live.end().expect(143);
 }

@@ -359,3 +359,24 @@ fn weights_that_do_not_say_how_many_heads_they_have_need_the_recipe_to() {
         .expect(2)
         .says(&["model.n_layer` is 3", "hugging/pytorch_model.bin` says 2"]);
 }
+
+#[test]
+fn weights_that_are_not_finite_begin_no_training() {
+    let lab = Lab::new();
+    let run = lab.train(&[]);
+    let checkpoint =
+        fs::read_dir(run.join("checkpoints")).expect("checkpoints").next().expect("one").expect("entry");
+    fs::create_dir(lab.path("plain")).expect("a directory");
+    fs::copy(checkpoint.path().join("config.json"), lab.path("plain/config.json")).expect("copied");
+    let mut weights = fs::read(checkpoint.path().join("model.safetensors")).expect("weights");
+    let last = weights.len() - 4;
+    weights[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    lab.write("plain/model.safetensors", weights);
+    let ended = lab.run(support::tiny("others", &["model.init_from=plain"]));
+    ended.expect(2).says(&["model.init_from", "plain", "is not finite: the weights are damaged"]);
+    assert!(
+        !ended.stderr.contains("learning rate") && !ended.stderr.contains("optimizer.lr"),
+        "{}",
+        ended.stderr
+    );
+}

@@ -207,6 +207,11 @@ fn losses_at_which_a_target_ended_runs_are_not_tested() {
     assert!(!way.contains("tokens was measured") && !way.contains("steps was measured"), "{way}");
     assert!(said.contains("ended it before its last step: --target compares how soon"), "{said}");
     assert_eq!(json(&lab, &["--target", "val_loss=4"])["tests"].as_array().map(Vec::len), Some(1));
+    // nor did they miss a lower one
+    let lower = text(&lab, &["--target", "val_loss=3"]);
+    let note = "whether val_loss <= 3 would be reached is not known of runs that schedule.stop_at_val_loss ended before: \
+                fake-01 (best 3.5000)";
+    assert!(lower.contains(note) && !lower.contains("not reached") && !lower.contains("0 of"), "{lower}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::regular;
 use crate::report::numbers::bytes;
 use crate::run::fault;
 use crate::session::UsageError;
-use crate::wording::{count, grouped, thousands};
+use crate::wording::{count, grouped, tame_line, thousands};
 use std::time::Instant;
 
 /// Prepares a data set and prints its directory.
@@ -40,6 +40,13 @@ pub(super) fn run(args: &PrepareArgs) -> anyhow::Result<Exit> {
         ));
     }
     terminal::say_lines(&summary(&card));
+    if let Some(source) = card.repeated() {
+        terminal::say(&format!(
+            "warning: {} and another source have the same contents, which are in the set more than once: name each \
+             file once if that is not meant",
+            tame_line(&source.path)
+        ));
+    }
     match options.undivided(&card) {
         None => {}
         Some(0) => terminal::say("warning: --split-on is for .txt files, and none of the sources is one"),

@@ -27,6 +27,7 @@ use crate::run::column::Unit;
 use crate::run::{RunStatus, dir};
 use crate::wording::{tame_line, thousands};
 use called::{name, name_among, names};
+use schedules::TARGET;
 use std::collections::BTreeMap;
 
 const BEGAN_WITH_WEIGHTS: &str =
@@ -299,7 +300,8 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         };
         for (is_open, not_reached) in [(false, "is not reached"), (true, "is not reached yet")] {
             let measured = missed().filter_map(|run| Some((run, best(run)?)));
-            let measured = measured.filter(|(run, _)| target.ended_after(run).is_none());
+            let is_told = |run: &Run| target.ended_after(run).is_some() || target.ended_before(run);
+            let measured = measured.filter(|(run, _)| !is_told(run));
             let mut measured = measured.filter(|(run, _)| target.is_open(run) == is_open).peekable();
             if measured.peek().is_none() {
                 continue;
@@ -319,6 +321,14 @@ fn targets(comparison: &Comparison) -> Vec<String> {
                 "whether {shown} is reached is not known of runs whose {} was last measured before their end: {}",
                 target.column,
                 first_of(ended(), in_words)
+            ));
+        }
+        let stopped = || missed().filter(|run| target.ended_before(run));
+        let stopped = || stopped().filter_map(|run| Some((run, best(run)?)));
+        if stopped().next().is_some() {
+            notes.push(format!(
+                "whether {shown} would be reached is not known of runs that {TARGET} ended before: {}",
+                first_of(stopped(), in_words)
             ));
         }
         let target_name = target.name();

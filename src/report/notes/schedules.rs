@@ -15,7 +15,7 @@ const PEAK: &str = "optimizer.lr";
 const WARMUP_STEPS: &str = "schedule.warmup_steps";
 const WARMUP_TOKENS: &str = "schedule.warmup_tokens";
 /// The key of the loss at which a run ends.
-const TARGET: &str = "schedule.stop_at_val_loss";
+pub(super) const TARGET: &str = "schedule.stop_at_val_loss";
 /// Percent of a peak that is all of it.
 const WHOLE: u32 = 100;
 /// Percent of peaks that differ by less say little about losses.
