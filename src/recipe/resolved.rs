@@ -102,15 +102,18 @@ impl Resolved {
 
     /// The paths that a recipe which the program carries has set: nobody has said where they lie.
     pub fn carried_paths(&self) -> impl Iterator<Item = &str> {
-        let set = self.settings.iter().filter_map(|(_, settings)| settings.last());
-        set.filter(|setting| setting.is_path && setting.origin.is_carried()).flat_map(Setting::texts)
+        self.paths_of(Origin::is_carried)
     }
 
     /// The paths that a recipe's file has set.
     pub fn filed_paths(&self) -> impl Iterator<Item = &str> {
+        self.paths_of(|origin| matches!(origin, Origin::File { .. }))
+    }
+
+    /// The paths that are in force and come from one of these origins.
+    fn paths_of(&self, is_one: impl Fn(&Origin) -> bool) -> impl Iterator<Item = &str> {
         let set = self.settings.iter().filter_map(|(_, settings)| settings.last());
-        let is_filed = |setting: &&Setting| setting.is_path && matches!(setting.origin, Origin::File { .. });
-        set.filter(is_filed).flat_map(Setting::texts)
+        set.filter(move |setting| setting.is_path && is_one(&setting.origin)).flat_map(Setting::texts)
     }
 
     /// A problem that only the caller can find, shown where `key` is set.

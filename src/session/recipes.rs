@@ -52,10 +52,11 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
         }
         // one that has ended is found in an archive as well, which takes reading the data
         let may_be_found = |resolved: &Resolved| may_have_ended(call.runs_dir, &resolved.recipe);
-        if call.leads() && (call.fresh || !resolved.iter().all(may_be_found)) {
-            ensure_writable(call.runs_dir)?;
+        let writable = if call.leads() { ensure_writable(call.runs_dir) } else { Ok(()) };
+        match writable {
+            Err(error) if call.fresh || !resolved.iter().all(may_be_found) => Err(error.into()),
+            _ => Ok(()),
         }
-        Ok(())
     };
     ranks::agree(call.joined(), ready())?;
     // a single one is checked where it is trained
