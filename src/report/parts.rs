@@ -117,9 +117,10 @@ impl Span {
 pub struct Parts {
     /// What its recipe and record do not say, as `key=value` or `no key`.
     pub otherwise: Vec<String>,
-    /// Those of them that decide how fast a step is, each with for how many steps.
+    /// Those of them that decide how fast a step is, each with whether most steps were trained so: what is said of
+    /// speeds is a median.
     pub of_speed: Vec<String>,
-    /// Those of them that decide how many seconds a run takes, each with for how many steps.
+    /// Those of them that decide how many seconds a run takes, each with what part of the steps was trained so.
     pub of_seconds: Vec<String>,
     /// Whether a process trained some of it that had turned to other recipes before, which leave memory in use.
     pub is_after_others: bool,
@@ -135,7 +136,9 @@ impl Parts {
             return Self::default();
         }
         let mut found: BTreeMap<(usize, Slows, String), u64> = BTreeMap::new();
-        for (session, steps) in with_steps(&record.sessions) {
+        let mut all: u64 = 0;
+        for (session, steps) in with_steps(record) {
+            all = all.saturating_add(steps);
             let mut found = |place, slows, said| {
                 let of: &mut u64 = found.entry((place, slows, said)).or_default();
                 *of = of.saturating_add(steps);
@@ -190,15 +193,17 @@ impl Parts {
                 }
             }
         }
-        let slowing = |least: Slows| {
+        // runs that moved at nearly the same step are alike
+        let slowing = |least: Slows, parts: u64| {
             let some = found.iter().filter(|((_, slows, _), _)| *slows >= least);
-            some.map(|((.., said), steps)| format!("{said} for {steps} steps")).collect()
+            let share = |steps: u64| (steps as f64 / all.max(1) as f64 * parts as f64).round();
+            some.map(|((.., said), steps)| format!("{said} for {} of {parts} parts", share(*steps))).collect()
         };
-        let (of_speed, of_seconds) = (slowing(Slows::Steps), slowing(Slows::Run));
-        let is_after_others = with_steps(&record.sessions).any(|(session, _)| session.recipes_before > 0);
+        let (of_speed, of_seconds) = (slowing(Slows::Steps, 1), slowing(Slows::Run, EIGHTHS));
+        let is_after_others = with_steps(record).any(|(session, _)| session.recipes_before > 0);
         let otherwise = found.into_keys().map(|(.., said)| said).collect();
         let has_begun = record.digests.contains_key("init_from");
-        let has_read = has_begun || with_steps(&record.sessions).nth(1).is_some();
+        let has_read = has_begun || with_steps(record).nth(1).is_some();
         Self { otherwise, of_speed, of_seconds, is_after_others, has_read }
     }
 
@@ -244,13 +249,18 @@ static CHANGEABLE: LazyLock<Vec<(&Key, Option<String>)>> = LazyLock::new(|| {
     KEYS.iter().filter(may_change).map(|key| (key, default(key))).collect()
 });
 
+/// Parts of a run that make a difference to its seconds.
+const EIGHTHS: u64 = 8;
+
 /// The sessions of which steps are left, with how many these are: a later one has not trained all of them again.
-fn with_steps(sessions: &[Session]) -> impl Iterator<Item = (&Session, u64)> {
+fn with_steps(record: &RunRecord) -> impl Iterator<Item = (&Session, u64)> {
     let mut end = u64::MAX;
     let mut kept: Vec<(&Session, u64)> = Vec::new();
-    for session in sessions.iter().rev() {
+    for session in record.sessions.iter().rev() {
         let to = session.to_step.unwrap_or(u64::MAX).min(end);
         if session.from_step < to {
+            // one that trains still has come as far as the run
+            let to = to.min(record.steps_done.max(session.from_step + 1));
             kept.push((session, to - session.from_step));
         }
         end = end.min(session.from_step);

@@ -169,7 +169,8 @@ impl Target {
     /// Whether the target of a run's own recipe has ended it, while it had not reached this one.
     #[must_use]
     pub fn ended_before(&self, run: &Run) -> bool {
-        run.results.at_target.is_some() && self.way(&run.results).is_none()
+        let is_missed = self.way(&run.results).is_none();
+        run.results.at_target.is_some() && is_missed && self.ended_after(run).is_none()
     }
 
     /// The step of the last evaluation of a run that has finished later than that without having reached it before.

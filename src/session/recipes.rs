@@ -8,7 +8,7 @@ use super::inputs::{self, Data};
 use super::job::Job;
 use super::rehearsal::rehearse;
 use super::standing::run_id;
-use super::start::Start;
+use super::start::{Start, whole};
 use super::{leader, ranks, supported};
 use crate::plan::hardware::forget_peak_resident_bytes;
 use crate::recipe::keys::INIT_FROM;
@@ -159,9 +159,8 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
 /// Whether weights or a run are not there and cannot come to be in the directory of runs.
 fn is_nowhere(from: &Path, runs_dir: &Path) -> bool {
     let from = checkpoint_name(from).map_or(from, |(run, _)| run);
-    let spelled = |path: &Path| std::path::absolute(path).map(|path| recipe::settled(&path));
-    let lies_in = |dir: PathBuf| spelled(from).is_ok_and(|from| from.starts_with(dir));
-    !from.exists() && !spelled(runs_dir).is_ok_and(lies_in) && !runs_dir.canonicalize().is_ok_and(lies_in)
+    let lies_in = |dir: PathBuf| whole(from).is_ok_and(|from| from.starts_with(dir));
+    !from.exists() && !whole(runs_dir).is_ok_and(lies_in) && !runs_dir.canonicalize().is_ok_and(lies_in)
 }
 
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {

@@ -17,7 +17,7 @@ use crate::recipe::{self, Branch, InitFrom, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader, TrainedOn};
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::record::Parent;
-use crate::run::{RunRecord, dir, find, import};
+use crate::run::{RunError, RunRecord, dir, find, import};
 use crate::weights::{self, checkpoint_name};
 use anyhow::Context;
 use serde_json::json;
@@ -82,7 +82,7 @@ impl Start {
     ) -> anyhow::Result<(Self, Option<String>)> {
         let recipe = &resolved.recipe;
         let Some(from) = &recipe.model.init_from else { return Ok((Self::Random, None)) };
-        check_meant(from.path(), runs_dir).context(INIT_FROM)?;
+        check_meant(resolved, from, runs_dir)?;
         let found = match from {
             InitFrom::Weights(run) if dir::is_run(run) && checkpoint_name(run).is_none() => {
                 let shown = run.display();
@@ -274,17 +274,33 @@ fn named(resolved: &Resolved, path: &Path, audience: &dyn Audience) -> anyhow::R
     }
 }
 
-/// Refuses what another user has put into the current directory under the name of a run, which may be meant.
-fn check_meant(from: &Path, runs_dir: &Path) -> anyhow::Result<()> {
-    let path = checkpoint_name(from).filter(|_| !from.exists()).map_or(from, |(run, _)| run);
-    let settled = |path: &Path| std::path::absolute(path).map(|path| recipe::settled(&path));
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if let Some(name) = path.file_name()
-        && settled(above)? == settled(Path::new("."))?
-    {
-        find::check_meant(runs_dir, Path::new(name), path)?;
+/// Refuses a run that another user has put into the current directory under the name of one that may be meant. Weights
+/// are no run, whatever they are called: a name in a recipe is a path.
+fn check_meant(resolved: &Resolved, from: &InitFrom, runs_dir: &Path) -> anyhow::Result<()> {
+    let path = from.path();
+    let run = checkpoint_name(path).filter(|_| !path.exists()).map_or(path, |(run, _)| run);
+    let is_of_run = matches!(from, InitFrom::Run(_)) || weights::parts(path).is_some() || dir::is_run(path);
+    let above = run.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Some(name) = run.file_name().map(Path::new).filter(|_| is_of_run) else { return Ok(()) };
+    if whole(above)? != whole(Path::new("."))? {
+        return Ok(());
     }
-    Ok(())
+    find::check_meant(runs_dir, name, run).map_err(|error| {
+        if !matches!(error, RunError::Planted { .. }) {
+            return anyhow::Error::from(error).context(INIT_FROM);
+        }
+        let shown = name.display();
+        let help = format!(
+            "if `{shown}` is the one that you mean, make a link to it under another name, as with `ln -s {shown} \
+             theirs`, and name the link"
+        );
+        resolved.complain(INIT_FROM, &relative(&format!("`{INIT_FROM}`: {error}")), &help).into()
+    })
+}
+
+/// A path as the system takes it from its root on.
+pub(super) fn whole(path: &Path) -> std::io::Result<PathBuf> {
+    std::path::absolute(path).map(|path| recipe::settled(&path))
 }
 
 /// A branch with the step that `RUN@WORD` names in its run, if it does.

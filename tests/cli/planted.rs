@@ -169,10 +169,19 @@ fn what_another_user_puts_beside_a_run_is_not_taken_for_its_checkpoint_or_for_a_
             .run(tiny("runs", &["name=next", "schedule.max_steps=20", &format!("model.init_from={from}")]));
         match from.contains('/') {
             true => drop(said.expect(0)),
-            false => drop(said.expect(2).says(&["is user 12345's", &format!("runs/{id}")])),
+            false => drop(said.expect(2).says(&["is user 12345's", &format!("runs/{id}"), "ln -s"])),
         }
     }
+    // under a name of one's own it is what is meant
+    symlink(&id, lab.path("theirs")).expect("a link");
+    let sets = |from: &str| tiny("runs", &["name=next", "schedule.max_steps=20", "seed=2", from]);
+    lab.run(sets("model.init_from={run=\"theirs\"}")).expect(0);
     fs::remove_dir_all(lab.path(&id)).expect("removed");
+    // weights are no run, and are called what they like to be
+    copy(&weights.path(), &lab.path("tiny"));
+    assert!(given(&lab.path("tiny")));
+    lab.run(sets("model.init_from=\"tiny\"")).expect(0);
+    fs::remove_dir_all(lab.path("tiny")).expect("removed");
     // nor a link to some, though a slash behind its name leads through it
     symlink(weights.path(), lab.path(&id)).expect("a link");
     assert!(given(&lab.path(&id)));
@@ -279,6 +288,13 @@ fn data_of_another_user_where_a_carried_recipe_looks_for_them_are_told_of() {
     lab.run(["init", "shakespeare-char"]).expect(0);
     let copied = lab.run(["shakespeare-char.toml", "--dry-run", "--runs-dir", "own", "model.n_layer=1"]);
     copied.expect(0).says(&[&format!("warning: datasets {}", said(BOB))]);
+    // a path from the root on is one that somebody has named
+    let text = fs::read_to_string(lab.path("shakespeare-char.toml")).expect("a recipe");
+    let line = text.lines().find(|line| line.starts_with("train = ")).expect("a path");
+    let whole = format!("train = \"{}\"", lab.path("datasets/tinyshakespeare.txt").display());
+    lab.write("own.toml", text.replace(line, &whole));
+    let named = lab.run(["own.toml", "--dry-run", "--runs-dir", "own", "model.n_layer=1"]);
+    assert!(!named.expect(0).stderr.contains("another user"), "{}", named.stderr);
     lchown(lab.path("datasets"), Some(0), None).expect("taken back");
     assert!(given(&lab.path("datasets/tinyshakespeare.txt")));
     let told = call(&["seed=4"]);

@@ -66,22 +66,31 @@ fn speeds_of_other_settings_are_not_put_down_to_those_of_the_recipe() {
     assert!(text(&lab, &[]).contains(copies));
 }
 
-/// Of runs that were continued with other settings, those whose parts are equally long are equally fast.
+/// Of runs that were continued with other settings, those whose parts are about equally long are equally fast. A median
+/// of steps tells which part was the longer one, and a sum of seconds more.
 #[test]
 fn speeds_of_runs_of_unequal_parts_are_not_held_against_each_other() {
     let lab = Lab::new();
-    let runs = |after: [u64; 2]| {
+    let tests = |metric: &str, after: [u64; 2], steps: u64| {
         for (i, after) in after.into_iter().enumerate() {
             for seed in 1..=2 {
                 let part = json!({"from_step": 0, "to_step": after, "settings": {"compute.threads": 2}});
-                let rest = json!({"from_step": after, "to_step": 4, "settings": {}});
+                // the last one may have been killed
+                let rest = json!({"from_step": after, "settings": {}});
                 let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
-                Fake { extra: json!({ "sessions": [part, rest] }), ..fake }.write(&lab.path("runs"));
+                let extra = json!({ "sessions": [part, rest], "steps_done": steps });
+                Fake { extra, tokens_per_s: 100.0 + (i as u64 + seed) as f64, ..fake }
+                    .write(&lab.path("runs"));
             }
         }
-        json(&lab, &["--by", "tokens_per_s"])["tests"].as_array().expect("tests").len()
+        json(&lab, &["--by", metric])["tests"].as_array().expect("tests").len()
     };
-    assert_eq!((runs([2, 2]), runs([1, 3])), (1, 0));
+    let of_speed = |after, steps| tests("tokens_per_s", after, steps);
+    let of_seconds = |after, steps| tests("elapsed_s", after, steps);
+    assert_eq!((of_speed([2, 2], 4), of_speed([1, 3], 4)), (1, 0));
+    assert_eq!((of_speed([100, 101], 1000), of_seconds([100, 101], 1000)), (1, 1));
+    assert_eq!((of_speed([100, 400], 1000), of_seconds([100, 400], 1000)), (1, 0));
+    assert_eq!((of_speed([400, 600], 1000), of_seconds([400, 600], 1000)), (0, 0));
 }
 
 #[test]
@@ -329,8 +338,26 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
                 1.0 at that of fake-1 and fake-2: speeds and seconds may differ by that as well";
     assert!(said.contains(note), "{said}");
     assert!(!of("val_loss").contains("at the same time"));
+    // one that may have been beside as many is not known to have been beside fewer
+    hashed("fake-6", 6, "fake-6", &[session(a, [Some(10), None]), session(a, [Some(60), Some(61)])]);
+    write("fake-1", 1, a, 0, Some(59));
+    assert!(!speeds().contains("2.0 others"), "{}", speeds());
+    gone("fake-6");
+    // a median does not feel others for less than half of the time, however many
+    for id in ["fake-3", "fake-4", "fake-5"] {
+        gone(id);
+    }
+    for (i, from) in [100, 200, 300, 400].into_iter().enumerate() {
+        let sessions = [[0, 30], [from, from + 70]].map(|span| session(a, span.map(Some)));
+        let seed = i as u64 + 1;
+        hashed(&format!("fake-{seed}"), seed, &format!("fake-{seed}"), &sessions);
+    }
+    write("fake-5", 5, a, 500, Some(600));
+    assert!(!speeds().contains("at the same time"), "{}", speeds());
     gone("fake-4");
     gone("fake-5");
+    write("fake-1", 1, a, 0, Some(60));
+    write("fake-2", 2, a, 0, Some(60));
     // a third of the time makes sums longer, and no median
     write("fake-2", 2, a, 40, Some(100));
     write("fake-3", 3, a, 100, Some(160));

@@ -1,5 +1,6 @@
 //! Requests over HTTP, and what their failures mean.
 
+use super::version::Version;
 use super::{FetchError, Settings};
 use crate::{json, regular};
 use std::ffi::OsString;
@@ -56,8 +57,8 @@ pub(super) struct Answer {
     pub(super) total: Option<u64>,
     /// Whether the body is a web page.
     pub(super) is_page: bool,
-    /// Which version of the file this is, where the server says it.
-    pub(super) version: Option<String>,
+    /// Which version of the file this is, as far as the server says it.
+    pub(super) version: Version,
     pub(super) body: BodyReader<'static>,
 }
 
@@ -123,20 +124,18 @@ impl Client {
 
     /// The file at `url`, from byte `from` on if the server can do that and the file is still of this `version`, else
     /// from its beginning (If-Range, RFC 9110, section 13.1.5). `None` if the file has no such byte.
-    pub(super) fn file(&self, url: &str, from: u64, version: Option<&str>) -> Result<Option<Answer>, Fault> {
+    pub(super) fn file(&self, url: &str, from: u64, version: &Version) -> Result<Option<Answer>, Fault> {
         let range = format!("bytes={from}-");
         let mut headers = Vec::new();
         if from > 0 {
             headers.push(("Range", range.as_str()));
-            // a weak tag is no condition; what is stated then is held against it
-            let strong = version.filter(|version| !version.starts_with(WEAK));
-            headers.extend(strong.map(|version| ("If-Range", version)));
+            headers.extend(version.condition().map(|version| ("If-Range", version)));
         }
         let response = self.get(url, &headers)?;
         let status = response.status().as_u16();
         let headers = response.headers();
         let is_page = text(headers, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
-        let version = version_of(headers);
+        let version = Version::of(headers);
         let (start, total) = match status {
             200 => (0, number(headers, "content-length")),
             206 => {
@@ -210,31 +209,7 @@ fn next_page(link: &str) -> Option<&str> {
     pairs.find(|(_, rest)| rest.contains("rel=\"next\"")).map(|(url, _)| url)
 }
 
-/// Whether what a server states of a part is no version of a file that it has stated before. A tag comes with each
-/// part (RFC 9110, section 15.3.7), the time of the last change need not.
-pub(super) fn is_other_version(known: &str, now: Option<&str>) -> bool {
-    match (tag_of(known), now.map(|now| (tag_of(now), now))) {
-        (Some(known), Some((Some(now), _))) => known != now,
-        (Some(_), _) => true,
-        (None, Some((None, now))) => known != now,
-        (None, _) => false,
-    }
-}
-
-/// What a tag says, weak or not; `None` for a time.
-fn tag_of(version: &str) -> Option<&str> {
-    Some(version.strip_prefix(WEAK).unwrap_or(version)).filter(|tag| tag.starts_with('"'))
-}
-
-/// The beginning of a tag that two files of one meaning may share.
-const WEAK: &str = "W/";
-
-/// What tells a version of a file from others: its tag, or the time of its last change.
-fn version_of(headers: &HeaderMap) -> Option<String> {
-    text(headers, "etag").or_else(|| text(headers, "last-modified")).map(str::to_owned)
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 

@@ -1,6 +1,7 @@
 //! One file at a time: from where it stands to its name, through broken connections.
 
-use super::client::{Client, Fault, is_other_version};
+use super::client::{Client, Fault};
+use super::version::Version;
 use super::{FetchError, Wanted};
 use crate::data::unfinished::{FILES, part_end, short};
 use crate::regular::{self, OFlags, OpenDir};
@@ -115,7 +116,7 @@ impl Folder {
             self.remove(&part)?;
         }
         advance(self.size(&part));
-        let mut version = None;
+        let mut version = Version::default();
         let mut is_second = false;
         loop {
             // a server that begins anew each time has sent no further byte until it comes further than ever
@@ -221,7 +222,7 @@ impl Folder {
         client: &Client,
         wanted: &Wanted,
         part: &str,
-        version: &mut Option<String>,
+        version: &mut Version,
         stop: &AtomicBool,
         advance: &dyn Fn(u64),
     ) -> Result<(), Fault> {
@@ -234,8 +235,7 @@ impl Folder {
             self.remove(part).map_err(Fault::Final)?;
             held = 0;
         }
-        let known = version.clone().filter(|_| held > 0);
-        let Some(mut answer) = client.file(&wanted.url, held, known.as_deref())? else {
+        let Some(mut answer) = client.file(&wanted.url, held, version)? else {
             self.remove(part).map_err(Fault::Final)?;
             return Err(Fault::passing("the file is shorter than what had come of it"));
         };
@@ -256,13 +256,15 @@ impl Folder {
             return Err(Fault::passing("the server sends another part of the file than it was asked for"));
         }
         // not every server heeds the condition
-        let known = known.filter(|_| held > 0);
-        if known.as_deref().is_some_and(|known| is_other_version(known, answer.version.as_deref())) {
+        let known = if held > 0 { std::mem::take(version) } else { Version::default() };
+        if let Some(why) = answer.version.is_other(&known) {
             self.remove(part).map_err(Fault::Final)?;
-            return Err(Fault::passing("the file was changed on the server"));
+            return Err(Fault::passing(why));
         }
         // a digest says at the end whether all parts are of one version, which servers may call by several names
-        *version = answer.version.take().or(known).filter(|_| wanted.digest.is_none());
+        if wanted.digest.is_none() {
+            *version = answer.version.or(known);
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
         let mut file = self.parts.open_file(part, flags).map_err(failed)?;
         let mut chunk = vec![0; CHUNK];

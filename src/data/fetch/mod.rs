@@ -12,6 +12,7 @@ mod ending;
 mod error;
 mod hub;
 mod names;
+mod version;
 
 pub use catalogue::{CATALOGUE, Known, Source};
 pub use digest::Digest;

@@ -314,23 +314,23 @@ fn targets(comparison: &Comparison) -> Vec<String> {
             let has = if unknown().count() == 1 { "it has" } else { "they have" };
             notes.push(format!("whether {shown} is reached by {of} is not known: {has} no {column}"));
         }
-        let ended = || missed().filter(|run| target.ended_after(run).is_some());
-        let ended = || ended().filter_map(|run| Some((run, best(run)?)));
-        if ended().next().is_some() {
-            notes.push(format!(
-                "whether {shown} is reached is not known of runs whose {} was last measured before their end: {}",
-                target.column,
-                first_of(ended(), in_words)
-            ));
-        }
-        let stopped = || missed().filter(|run| target.ended_before(run));
-        let stopped = || stopped().filter_map(|run| Some((run, best(run)?)));
-        if stopped().next().is_some() {
-            notes.push(format!(
-                "whether {shown} would be reached is not known of runs that {TARGET} ended before: {}",
-                first_of(stopped(), in_words)
-            ));
-        }
+        let mut open = |is_one: &dyn Fn(&Run) -> bool, what: &str| {
+            let some = missed().filter(|run| is_one(run)).filter_map(|run| Some((run, best(run)?)));
+            let mut some = some.peekable();
+            if some.peek().is_some() {
+                let of = first_of(some, in_words);
+                notes.push(format!("whether {shown} {what}: {of}"));
+            }
+        };
+        let column = &target.column;
+        open(
+            &|run| target.ended_after(run).is_some(),
+            &format!("is reached is not known of runs whose {column} was last measured before their end"),
+        );
+        open(
+            &|run| target.ended_before(run),
+            &format!("would be reached is not known of runs that {TARGET} ended before"),
+        );
         let target_name = target.name();
         let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));
         if early().next().is_some() {

@@ -8,7 +8,7 @@ use super::super::parts::Span;
 use super::super::runs::Run;
 use super::names;
 use crate::run::column::Unit;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which runs shared their machine with others of these while the rest did not, where figures of time are shown.
 pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
@@ -55,25 +55,32 @@ pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String>
     let notes: Vec<String> =
         of_medians.iter().chain(&of_sums).map(|(_, sentence)| sentence.clone()).collect();
     match notes.is_empty() {
-        true => unequally(comparison, &traced).into_iter().collect(),
+        true => unequally(comparison, &traced, has_sums).into_iter().collect(),
         false => notes,
     }
 }
 
-/// That runs which all shared their machine did so with unequally many others.
-fn unequally(comparison: &Comparison, traced: &[(&Run, Share)]) -> Option<String> {
-    let load = |share: &Share| share.of_others as f64 / share.known.max(1) as f64;
-    let loads = || traced.iter().filter(|(_, share)| share.known > 0).map(|(run, share)| (*run, load(share)));
-    let least = loads().map(|(_, load)| load).fold(f64::INFINITY, f64::min);
-    let is_more = |(_, load): &(&Run, f64)| *load >= least + MORE;
-    loads().any(|of| is_more(&of)).then(|| {
-        let of = |is_it: bool| {
-            let some = loads().filter(|of| is_more(of) == is_it);
-            let loads: Vec<f64> = some.clone().map(|(_, load)| load).collect();
+/// That runs which all shared their machine did so with unequally many others. A median of steps feels that where they
+/// did so for most of their time.
+fn unequally(comparison: &Comparison, traced: &[(&Run, Share)], has_sums: bool) -> Option<String> {
+    let load = |others: u64, share: &Share| others as f64 / share.known as f64;
+    // the least and the most that it may have been
+    let loads = traced.iter().filter(|(_, share)| share.known > 0).map(|(run, share)| {
+        let most = if share.is_unknown { f64::INFINITY } else { load(share.perhaps_others, share) };
+        let is_felt = has_sums || share.certain > share.known / 2;
+        (*run, [if is_felt { load(share.of_others, share) } else { 0.0 }, most])
+    });
+    let loads: Vec<(&Run, [f64; 2])> = loads.collect();
+    let fewest = loads.iter().map(|(_, [_, most])| *most).fold(f64::INFINITY, f64::min);
+    let is_more = |[least, _]: [f64; 2]| least >= fewest + MORE;
+    loads.iter().any(|(_, load)| is_more(*load)).then(|| {
+        let of = |is_it: &dyn Fn([f64; 2]) -> bool, side: usize| {
+            let some = loads.iter().filter(|(_, load)| is_it(*load));
+            let loads: Vec<f64> = some.clone().map(|(_, load)| load[side]).collect();
             let mean = loads.iter().sum::<f64>() / loads.len() as f64;
-            (names(&comparison.runs, some.map(|(run, _)| run)), format!("{mean:.1}"))
+            (names(&comparison.runs, some.map(|(run, _)| *run)), format!("{mean:.1}"))
         };
-        let ((more, many), (fewer, few)) = (of(true), of(false));
+        let ((more, many), (fewer, few)) = (of(&is_more, 0), of(&|[_, most]| most < fewest + MORE, 1));
         format!(
             "on one machine {many} others of these trained at the same time as {more} on average, and {few} at that \
              of {fewer}: speeds and seconds may differ by that as well"
@@ -100,10 +107,12 @@ struct Share {
     possible: u64,
     /// Of the training.
     all: u64,
-    /// Of the others that are known to have trained then, all together.
-    of_others: u64,
     /// In which it is known to have trained.
     known: u64,
+    /// Of the others that are known to have trained in that time, all together.
+    of_others: u64,
+    /// Of the others that may have trained in that time, all together.
+    perhaps_others: u64,
     /// Whether one that is on record without its machine trained within that time.
     is_unknown: bool,
 }
@@ -153,22 +162,35 @@ fn shares(runs: &[Run]) -> Vec<Share> {
         if length > 0 {
             let now: Vec<_> = active.iter().map(|&i| &spans[i]).collect();
             let known: Vec<_> = now.iter().copied().filter(|(_, span)| span.is_certain).collect();
-            let trainings = known.iter().map(|(run, _)| (&*runs[*run].facts.hash, *run));
-            // a copy of a run has its hash
-            let trainings = trainings.map(|(hash, run)| (hash, if hash.is_empty() { run } else { 0 }));
-            let of_several = trainings.collect::<BTreeSet<_>>().len() as u64;
+            let [others, perhaps] = [&known, &now].map(|some| trainings(runs, some).saturating_sub(1));
             let [certain, possible] =
                 [known, now.clone()].map(|some| if are_several(&some) { length } else { 0 });
             for (run, span) in now {
                 let share = &mut shares[*run];
                 share.all = share.all.saturating_add(length);
-                share.known = share.known.saturating_add(if span.is_certain { length } else { 0 });
                 share.possible = share.possible.saturating_add(possible);
                 share.certain = share.certain.saturating_add(certain);
-                let others = if span.is_certain { of_several.saturating_sub(1) } else { 0 };
-                share.of_others = share.of_others.saturating_add(length.saturating_mul(others));
+                if span.is_certain {
+                    share.known = share.known.saturating_add(length);
+                    let sum = |sum: u64, others: u64| sum.saturating_add(length.saturating_mul(others));
+                    share.of_others = sum(share.of_others, others);
+                    share.perhaps_others = sum(share.perhaps_others, perhaps);
+                }
             }
         }
     }
     shares
+}
+
+/// How many trainings these are. A copy of a run has its hash and its sessions.
+fn trainings(runs: &[Run], active: &[&(usize, Span)]) -> u64 {
+    let mut of_runs: BTreeMap<usize, (&str, [u64; 2])> = BTreeMap::new();
+    for (run, span) in active {
+        of_runs.entry(*run).or_insert((&runs[*run].facts.hash, span.seconds));
+    }
+    let keys = of_runs.into_iter().map(|(run, (hash, seconds))| match hash {
+        "" => (run, hash, seconds),
+        _ => (0, hash, seconds),
+    });
+    keys.collect::<BTreeSet<_>>().len() as u64
 }
