@@ -139,12 +139,12 @@ impl Card {
         self.sources.iter().filter(|source| source.documents > 0).find(|source| !known.insert(&source.blake3))
     }
 
-    /// Whether the file at a path is known not to be the shard of its name: it states other tokens.
+    /// Whether the file at a path is known not to be the shard of its name: it states other tokens, or none.
     #[must_use]
     pub fn is_of_other_tokens(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let on_record = [&self.train, &self.val].iter().find_map(|part| part.digest_of(&name));
-        on_record.zip(stated(path)).is_some_and(|(known, stated)| known != stated.to_hex().as_str())
+        on_record.is_some_and(|known| stated(path).is_none_or(|stated| known != stated.to_hex().as_str()))
     }
 
     /// The version that is written.

@@ -229,17 +229,17 @@ pub enum DataError {
         /// Its size.
         bytes: usize,
     },
-    /// A damaged npy header.
-    #[error("`{}` has a damaged npy header ({detail}): save the array again with numpy.save", path.display())]
-    NpyHeader {
+    /// A damaged file of tokens.
+    #[error("`{}` is damaged: {detail}", path.display())]
+    Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with it, and what to do about it.
         detail: String,
     },
     /// An npy array whose elements are not tokens.
     #[error(
-        "`{}` holds elements of type {found}, but tokens are `<u2` or `<i4`: save the array with .astype(numpy.uint16)",
+        "`{}` holds elements of type {found}, but tokens are `<u2` or `<i4`: save the array with .astype(numpy.int32)",
         path.display()
     )]
     NpyType {

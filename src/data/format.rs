@@ -137,7 +137,10 @@ const MOST_NPY_HEADER: usize = 1 << 16;
 /// The npy format, version 1 to 3: magic, two version bytes, the header's length (16 bits in version 1, else 32), then
 /// a Python dictionary literal with `descr`, `fortran_order` and `shape`.
 fn npy(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
-    let damaged = |detail: &str| DataError::NpyHeader { path: path.into(), detail: detail.into() };
+    let damaged = |what: &str| DataError::Damaged {
+        path: path.into(),
+        detail: format!("its npy header {what}: save the array again with numpy.save"),
+    };
     let truncated = || DataError::TruncatedHeader { path: path.into(), bytes: bytes.len() };
     let (length, start) = match bytes.get(6).ok_or_else(truncated)? {
         1 => (bytes.get(8..10).map(|b| u16::from_le_bytes([b[0], b[1]]) as usize), 10),

@@ -9,7 +9,7 @@ use super::cache::Cache;
 use super::guard::is_young;
 use super::progress::{NoProgress, Progress, Task};
 use super::tokens::Tokens;
-use super::write::write_whole;
+use super::write::{stated_in, write_whole};
 use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -29,6 +29,8 @@ pub(super) struct Scan {
     pub(super) digest: blake3::Hash,
     /// Smallest and largest token; `None` for text and for an empty shard.
     pub(super) range: Option<(i32, i32)>,
+    /// Whether the header of a shard states the digest of other tokens.
+    pub(super) is_damaged: bool,
 }
 
 /// Serializes a digest as hexadecimal digits.
@@ -128,7 +130,7 @@ impl Scanner<'_> {
                 hasher.update_rayon(segment);
                 task.advance(segment.len() as u64);
             }
-            Scan { digest: hasher.finalize(), range: None }
+            Scan { digest: hasher.finalize(), range: None, is_damaged: false }
         })
     }
 
@@ -177,12 +179,17 @@ pub(super) fn scan_tokens(header: &[u8], tokens: &Tokens, advance: impl Fn(u64))
     hasher.update(header);
     advance(header.len() as u64);
     let mut range: Option<(i32, i32)> = None;
+    let mut of_tokens = stated_in(header).map(|stated| (stated, blake3::Hasher::new()));
     for segment in tokens.payload().chunks(SEGMENT) {
         let (_, found) = rayon::join(|| hasher.update_rayon(segment).count(), || tokens.range(segment));
+        if let Some((_, hasher)) = &mut of_tokens {
+            hasher.update_rayon(segment);
+        }
         range = [range, found].into_iter().flatten().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         advance(segment.len() as u64);
     }
-    Scan { digest: hasher.finalize(), range }
+    let is_damaged = of_tokens.is_some_and(|(stated, hasher)| hasher.finalize() != stated);
+    Scan { digest: hasher.finalize(), range, is_damaged }
 }
 
 #[cfg(test)]
@@ -261,7 +268,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, cache) = (dir.path().join("a.bin"), dir.path().join("cache"));
         fs::write(&path, [5, 0, 1, 0, 9, 1]).expect("written");
-        let fresh = Scan { digest: blake3::hash(&[5, 0, 1, 0, 9, 1]), range: Some((1, 265)) };
+        let fresh =
+            Scan { digest: blake3::hash(&[5, 0, 1, 0, 9, 1]), range: Some((1, 265)), is_damaged: false };
 
         assert_eq!(scan(&path, &cache, 6), (fresh.clone(), 0), "not over the limit: no progress");
         assert!(records(&cache).is_empty(), "and nothing remembered");
@@ -297,7 +305,7 @@ mod tests {
         fs::rename(&other, &path).expect("renamed");
         assert_eq!(
             scan(&path, &cache, 5),
-            (Scan { digest: blake3::hash(&[6, 0, 2, 0, 8, 1]), range: Some((2, 264)) }, 6)
+            (Scan { digest: blake3::hash(&[6, 0, 2, 0, 8, 1]), range: Some((2, 264)), is_damaged: false }, 6)
         );
     }
 

@@ -44,6 +44,9 @@ pub(super) struct Opened {
     pub(super) guard: Option<Guard>,
 }
 
+const OTHER_TOKENS: &str = "its header states the blake3 of other tokens than it holds: copy it again, or prepare the \
+                            set again; if it is meant as it is, write zeros over bytes 12 to 43";
+
 /// Opens a source and reads it through once. `rows` of the result is 0, because the length of a row is up to
 /// the data set.
 pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) -> Result<Opened, DataError> {
@@ -62,6 +65,9 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
                     let stamp = stamp(path, &file)?;
                     let whole = bytes.len();
                     let scan = scanner.tokens(path, &file, &Tokens::mapped(bytes, layout), false)?;
+                    if scan.is_damaged {
+                        return Err(DataError::Damaged { path: path.clone(), detail: OTHER_TOKENS.into() });
+                    }
                     let tokens = Arc::new(Tokens::mapped(again(path, &file, whole)?, layout));
                     let guard = Guard::new((path, file, stamp), tokens.clone(), true, (0, scan.digest));
                     (layout.format, (tokens, scan, Some(guard)))
@@ -97,5 +103,5 @@ fn builtin(lipsum: &Lipsum, tokenizer: &Tokenizer) -> Result<(Tokens, Scan), Dat
         .map_err(|Unlisted { c, offset }| DataError::Unlisted { path: lipsum.to_string().into(), c, offset });
     let tokens = Tokens::owned(parts?.into_iter().flatten());
     let range = scan_tokens(&[], &tokens, |_| ()).range;
-    Ok((tokens, Scan { digest: blake3::hash(text.as_bytes()), range }))
+    Ok((tokens, Scan { digest: blake3::hash(text.as_bytes()), range, is_damaged: false }))
 }

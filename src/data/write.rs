@@ -39,6 +39,14 @@ pub(super) fn stored_checksum(header: &[u8]) -> &[u8] {
     &header[CHECKSUM]
 }
 
+/// The digest of its tokens that the header of a shard of [`ShardWriter`] states; `None` for another header. One of
+/// another maker may have a number in one of these words, and none has one in each.
+pub(super) fn stated_in(header: &[u8]) -> Option<blake3::Hash> {
+    let digest: [u8; 32] = header.get(CHECKSUM)?.try_into().ok()?;
+    let is_of_writer = header.len() == HEADER && digest.chunks(4).all(|word| word != [0; 4]);
+    is_of_writer.then(|| blake3::Hash::from_bytes(digest))
+}
+
 /// The tokens of a shard of [`ShardWriter`] that is whole; `None` for what is missing, cut off or changed. Reads it.
 pub(super) fn whole(path: &Path) -> Result<Option<Made>, DataError> {
     let read = || -> io::Result<Option<Made>> {

@@ -78,6 +78,9 @@ pub struct PlanDocument<'a> {
     pub total_bytes: usize,
     /// Bytes of a checkpoint's copy beside them, 0 if there is none.
     pub snapshot_bytes: usize,
+    /// Bytes that rank 0 gathers from the others while a checkpoint is written without a copy; 0 where each rank has
+    /// all states of the optimizer.
+    pub gathered_bytes: usize,
     /// Whether there is memory to keep the outputs of LayerNorm and GELU for the backward pass, which computes them
     /// again otherwise. The choice is part of the result, whatever `recompute` has computed again besides.
     pub keeps_outputs: bool,
@@ -163,6 +166,7 @@ impl Plan {
             bytes_exact: bytes.exact,
             total_bytes: bytes.total,
             snapshot_bytes: bytes.snapshot,
+            gathered_bytes: bytes.gathered,
             keeps_outputs: memory.keeps_outputs(),
             recompute: (self.engine == EngineKind::Fused).then(|| memory.recompute()),
             recompute_options: self.recompute_options(),

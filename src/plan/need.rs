@@ -20,6 +20,8 @@ pub struct MemoryNeed {
     /// Bytes of the copy that a checkpoint is written from while training goes on; 0 if the recipe wants none. Not in
     /// `total`: it is made only while they are free, and without it training waits for the disk.
     pub snapshot: usize,
+    /// Bytes that rank 0 gathers from the others while a checkpoint is written without such a copy.
+    pub gathered: usize,
 }
 
 impl MemoryNeed {
@@ -40,6 +42,7 @@ impl MemoryNeed {
             total,
             saved: plan.saved_bytes(),
             snapshot: 0,
+            gathered: plan.gathered_bytes(),
         })
     }
 }

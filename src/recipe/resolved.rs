@@ -36,12 +36,6 @@ impl Setting {
         }
     }
 
-    /// Whether its paths are written as seen from the file that sets it, not from the root or the home directory on.
-    fn is_relative(&self) -> bool {
-        let written = self.place.text().unwrap_or_default();
-        !["\"/", "'/", "\"~", "'~"].iter().any(|begin| written.contains(begin))
-    }
-
     /// The value as JSON. Its paths are relative to `dir` (absolute) where they share more than the root with it.
     #[must_use]
     pub fn json_seen_from(&self, dir: &Path) -> serde_json::Value {
@@ -108,19 +102,18 @@ impl Resolved {
 
     /// The paths that a recipe which the program carries has set: nobody has said where they lie.
     pub fn carried_paths(&self) -> impl Iterator<Item = &str> {
-        self.paths_of(|setting| setting.origin.is_carried())
+        self.paths_of(Origin::is_carried)
     }
 
-    /// The paths that a recipe's file has set, as seen from there.
+    /// The paths that a recipe's file has set.
     pub fn filed_paths(&self) -> impl Iterator<Item = &str> {
-        let is_filed = |setting: &Setting| matches!(setting.origin, Origin::File { .. });
-        self.paths_of(move |setting| is_filed(setting) && setting.is_relative())
+        self.paths_of(|origin| matches!(origin, Origin::File { .. }))
     }
 
-    /// The paths that are in force and come from one of these settings.
-    fn paths_of(&self, is_one: impl Fn(&Setting) -> bool) -> impl Iterator<Item = &str> {
+    /// The paths that are in force and come from one of these origins.
+    fn paths_of(&self, is_one: impl Fn(&Origin) -> bool) -> impl Iterator<Item = &str> {
         let set = self.settings.iter().filter_map(|(_, settings)| settings.last());
-        set.filter(move |setting| setting.is_path && is_one(setting)).flat_map(Setting::texts)
+        set.filter(move |setting| setting.is_path && is_one(&setting.origin)).flat_map(Setting::texts)
     }
 
     /// A problem that only the caller can find, shown where `key` is set.

@@ -89,11 +89,6 @@ impl Place {
         Self { source: Arc::clone(source), span: None }
     }
 
-    /// What is written there; `None` for the source as a whole.
-    pub(super) fn text(&self) -> Option<&str> {
-        self.source.text.get(self.span.clone()?)
-    }
-
     /// Whether it is the same place.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.source, &other.source) && self.span == other.span

@@ -24,7 +24,7 @@ pub use temporary::{STALE, is_temporary, meant, temporary_name};
 
 use rustix::process::geteuid;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub fn is_beside(name: &str) -> bool {
 /// what is not there.
 #[must_use]
 pub fn another_owner(path: &Path) -> Option<u32> {
-    path.metadata().ok().map(|found| found.uid()).filter(|owner| is_another(*owner))
+    path.metadata().ok().map(|found| owner_of(&found)).filter(|owner| is_another(*owner))
 }
 
 /// Whether `note` was put beside a file by another user, to whom the file does not belong: it may say anything of it.
@@ -93,7 +93,7 @@ pub fn another_maker(path: &Path) -> Option<u32> {
 #[must_use]
 pub fn is_of_one_owner(above: &Path, path: &Path, anchor: &Path) -> bool {
     // of a link, also who has made it
-    let trusted = [owner(anchor), anchor.metadata().ok().map(|found| found.uid())];
+    let trusted = [owner(anchor), anchor.metadata().ok().map(|found| owner_of(&found))];
     let is_trusted = |path: &Path| another_maker(path).is_none_or(|maker| trusted.contains(&Some(maker)));
     path.ancestors().take_while(|part| *part != above).all(is_trusted)
 }
@@ -115,7 +115,12 @@ pub fn last_of_another<'a>(way: impl Iterator<Item = &'a Path>) -> Option<(&'a P
 /// The owner of a file, a directory or a link. A slash or `/.` behind a link's name is ignored: the link's owner
 /// counts, not its target's.
 fn owner(path: &Path) -> Option<u32> {
-    path.components().as_path().symlink_metadata().ok().map(|found| found.uid())
+    path.components().as_path().symlink_metadata().ok().map(|found| owner_of(&found))
+}
+
+/// The user to whom belongs what was looked at.
+fn owner_of(found: &Metadata) -> u32 {
+    mounts::owner(found.uid(), found.dev())
 }
 
 /// Whether a user is neither this process's nor root.

@@ -1,7 +1,37 @@
-//! File systems of a user's own, which are closed to all others whatever the modes of their files say.
+//! File systems of a user's own, which may be closed to all others whatever the modes of their files say, and may say
+//! anything of the owners of their files.
 
+use super::is_another;
 use rustix::fs as unix;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+/// The user to whom a file belongs whose owner on this device is said to be `user`.
+pub(super) fn owner(user: u32, device: u64) -> u32 {
+    mounter(device).unwrap_or(user)
+}
+
+/// The user who has mounted the file system of a device, where that is one in user space and they are neither this
+/// process's user nor root: what it says is theirs to choose.
+pub(super) fn mounter(device: u64) -> Option<u32> {
+    static KNOWN: Mutex<BTreeMap<u64, Option<u32>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    *known.entry(device).or_insert_with(|| {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        user_of(&mounts, unix::major(device), unix::minor(device)).filter(|user| is_another(*user))
+    })
+}
+
+/// The user who has mounted a device in user space. `mounts` are lines as of `/proc/self/mountinfo`.
+fn user_of(mounts: &str, major: u32, minor: u32) -> Option<u32> {
+    let device = format!("{major}:{minor}");
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
+    let (_, of_system) = line.split_once(" - ")?;
+    let (kind, options) = (of_system.split(' ').next()?, of_system.split(' ').next_back()?);
+    let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
+    user.filter(|_| kind.starts_with("fuse"))?.parse().ok()
+}
 
 /// What `statfs(2)` says of a file system in user space.
 const FUSE: u32 = 0x6573_5546;
@@ -41,6 +71,16 @@ mod tests {
                       39 35 0:34 / /home rw shared:1 - virtiofs home rw\n";
         let of = |minor| allows_others(mounts, 0, minor);
         assert_eq!([31, 32, 33, 34, 35].map(of), [false, true, false, true, false]);
+    }
+
+    #[test]
+    fn what_a_mount_in_user_space_says_is_its_users() {
+        let mounts = "36 35 0:31 / /home/a/x rw - fuse.sshfs b:/ rw,user_id=1000,group_id=1000,allow_other\n\
+                      37 35 0:32 / /tmp rw - tmpfs tmpfs rw,user_id=1000\n\
+                      38 35 0:33 / /data rw - fuse.glusterfs c:/ rw,user_id=0,allow_other\n";
+        let of = |minor| user_of(mounts, 0, minor);
+        assert_eq!([31, 32, 33, 34].map(of), [Some(1000), None, Some(0), None]);
+        assert_eq!(owner(7, u64::MAX), 7, "of what is not mounted");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Who may write above a directory can exchange it for a link at any moment, so a path that was looked at says nothing
 //! of the moment after. What goes through a handle stays in the directory that was opened, wherever that is moved.
 
-use super::{bytes_of, is_another, lease, refused, regular, temporary_name};
+use super::{bytes_of, is_another, lease, mounts, owner_of, refused, regular, temporary_name};
 use rustix::fs::{self as unix, Access, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -153,24 +153,25 @@ impl OpenDir {
 
     /// Whether it is of the user that this process works for.
     pub fn is_of_user(&self) -> io::Result<bool> {
-        let owner = self.handle.metadata()?.uid();
+        let owner = owner_of(&self.handle.metadata()?);
         Ok(owner == geteuid().as_raw() || owner != 0 && self.of_another()?.is_none())
     }
 
     /// The user who has put a file into this directory to whom the directory does not belong, if that is neither this
     /// process's user nor root.
     pub fn maker_of(&self, file: &File) -> io::Result<Option<u32>> {
-        let maker = file.metadata()?.uid();
-        let is_put = is_another(maker) && self.handle.metadata()?.uid() != maker;
+        let maker = owner_of(&file.metadata()?);
+        let is_put = is_another(maker) && owner_of(&self.handle.metadata()?) != maker;
         Ok(is_put.then_some(maker))
     }
 
     /// The user to whom it belongs, if that is neither root nor the one to whom files belong that this process makes in
     /// it: a file server may give root's files to nobody.
     pub fn of_another(&self) -> io::Result<Option<u32>> {
-        let owner = self.handle.metadata()?.uid();
-        if !is_another(owner) {
-            return Ok(None);
+        let found = self.handle.metadata()?;
+        let owner = owner_of(&found);
+        if !is_another(owner) || mounts::mounter(found.dev()).is_some() {
+            return Ok(Some(owner).filter(|owner| is_another(*owner)));
         }
         let probe = temporary_name(OsStr::new("owner"));
         let made = self.open_file(&probe, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);

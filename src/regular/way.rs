@@ -85,7 +85,7 @@ impl Reached {
         let is_open = Mode::from_raw_mode(found.st_mode).contains(of_all | of_group)
             && !acl::keeps_out(at, of_all).unwrap_or(false)
             && !mounts::may_be_private(at);
-        Ok(Self { owner: found.st_uid, is_open })
+        Ok(Self { owner: mounts::owner(found.st_uid, found.st_dev), is_open })
     }
 }
 
@@ -205,7 +205,8 @@ impl Way {
         if self.links > MOST {
             return Err(Errno::LOOP.into());
         }
-        let maker = unix::fstat(link)?.st_uid;
+        let found = unix::fstat(link)?;
+        let maker = mounts::owner(found.st_uid, found.st_dev);
         if is_another(maker) {
             let (path, left) = (self.path.join(name), self.ahead.len());
             let Others::Followed(Unspelled { strict, .. }) = self.others else {

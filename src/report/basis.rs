@@ -93,7 +93,11 @@ impl Basis {
             basis.chosen = run.chosen.came_to.map(|choice| (run.chosen.asked, choice));
             basis.ranks = run.facts.ranks.clone().map(|ranks| (run.chosen.asked, ranks));
             let is_seconds = metric.unit == Unit::Seconds || is_timed;
-            let parts = if is_seconds { &run.parts.of_seconds } else { &run.parts.of_speed };
+            let parts = match metric.unit {
+                Unit::Bytes => &run.parts.of_memory,
+                _ if is_seconds => &run.parts.of_seconds,
+                _ => &run.parts.of_speed,
+            };
             let parts = Some(parts).filter(|parts| !parts.is_empty());
             basis.facts.extend(parts.map(|parts| (PARTS, Some(parts.join(" and ")))));
         }

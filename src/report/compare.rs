@@ -11,6 +11,7 @@ pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
 use super::notes;
 use super::runs::{Run, read_all};
+use super::spans::{Span, beside};
 use super::stats::Spread;
 use super::target::{self, Target};
 use crate::recipe::keys::PRECISION;
@@ -100,6 +101,8 @@ pub struct Comparison {
     named: Vec<Measure>,
     /// Where the logs are cut.
     pub cut: Option<Cut>,
+    /// The sessions of other runs in the same directories, with their hashes, where figures of time are shown.
+    pub beside: Vec<(String, Span)>,
 }
 
 impl Comparison {
@@ -110,8 +113,9 @@ impl Comparison {
         let Options { cut, further, targets, .. } = options;
         let others = |metric: &&Metric| metrics::find(&metric.name).is_none() && !further.contains(metric);
         let drawn = options.drawn.iter().filter(others).cloned();
-        let rate = cut.map(|_| notes::learning_rate());
-        let gathered: Vec<Metric> = further.iter().cloned().chain(drawn).chain(rate).collect();
+        let noted =
+            cut.map(|_| notes::learning_rate()).into_iter().chain(notes::standard_error(paths, options));
+        let gathered: Vec<Metric> = further.iter().cloned().chain(drawn).chain(noted).collect();
         let mut runs = read_all(paths, Wanted { cut: *cut, further: &gathered, targets })?;
         notes::note_owners(runs.iter_mut());
         let goals = goals(targets);
@@ -184,6 +188,7 @@ impl Comparison {
             }
         }
         let footings = shown.iter().map(with_footing).collect();
+        let beside = beside(&runs, &shown, *cut);
         Ok(Self {
             runs,
             differences,
@@ -199,6 +204,7 @@ impl Comparison {
             footings,
             named,
             cut: *cut,
+            beside,
         })
     }
 

@@ -123,16 +123,19 @@ impl<'a> Fold<'a> {
     }
 
     /// The step of the last value of an evaluation, with the metric's name, where it is before the end of a run of so
-    /// many steps: the best of a single one that somebody asked for is the last one, too. NaN is no step.
-    pub(super) fn earlier(&self, log: &str, steps: f64) -> Option<(String, u64)> {
-        let is_only = log == dir::EVAL_CSV && self.evaluated.len() == 1;
-        let is_last = self.metric.aggregate == Aggregate::Last || is_only;
-        (is_last && self.is_behind(steps)).then(|| (self.metric.name.clone(), self.step as u64))
+    /// many steps: of what came later, the best is not known. NaN is no step.
+    pub(super) fn earlier(&self, steps: f64) -> Option<(String, u64)> {
+        self.is_behind(steps).then(|| (self.metric.name.clone(), self.step as u64))
     }
 
     /// Whether the last value of an evaluation is of an earlier step than the end of a run of so many steps.
     pub(super) fn is_behind(&self, steps: f64) -> bool {
         self.step < steps
+    }
+
+    /// Whether there is a value of the end of a run of so many steps.
+    pub(super) fn comes_to(&self, steps: f64) -> bool {
+        self.step >= steps
     }
 
     /// Of how many evaluations it is the best, with the metric's name; `None` for another one.

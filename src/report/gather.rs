@@ -178,7 +178,8 @@ pub fn gather(
                 let supersedes = |fold: &mut Fold| fold.supersedes(&results, is_own);
                 let better: Vec<Fold> = each.extract_if(.., supersedes).collect();
                 // a value that stays is the best of these as well
-                each.iter().filter(|fold| is_own(fold)).for_each(|fold| results.count_again(fold));
+                let steps = results.get("steps").unwrap_or(f64::NAN);
+                each.iter().filter(|fold| is_own(fold)).for_each(|fold| results.count_again(fold, steps));
                 each = better;
                 each.iter().for_each(|fold| results.forget(&fold.metric.name));
                 results.count_best(&each, 0);
@@ -186,7 +187,7 @@ pub fn gather(
             None => results.count_best(&each, rows.get()),
         }
         if let Some(steps) = results.get("steps") {
-            results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(log, steps)));
+            results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(steps)));
             if log == dir::VAL_CSV {
                 for fold in each.iter_mut().filter(|fold| fold.is_behind(steps)) {
                     results.behind.push(fold.metric.column.clone());

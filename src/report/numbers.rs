@@ -39,11 +39,18 @@ pub fn seconds(seconds: f64) -> String {
 /// A count in at most four characters of digits and a prefix: `307k`, `1.5M`.
 #[must_use]
 pub fn si(number: f64) -> String {
+    si_in(number, 3)
+}
+
+/// A count in so many significant digits and a prefix: `100.02k` in five.
+#[must_use]
+pub fn si_in(number: f64, digits: usize) -> String {
     let units = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
     // half a unit of the last digit shown is rounded up into the next prefix
-    let unit = units.iter().find(|(unit, _)| number.abs() >= unit * 0.9995 && number.abs() < HUGE * 1e3);
+    let nearly = 1.0 - 0.5 * 0.1f64.powf(digits as f64);
+    let unit = units.iter().find(|(unit, _)| number.abs() >= unit * nearly && number.abs() < HUGE * 1e3);
     let (scaled, suffix) = unit.map_or((number, ""), |(unit, suffix)| (number / unit, *suffix));
-    format!("{}{suffix}", significant(scaled, 3))
+    format!("{}{suffix}", significant(scaled, digits))
 }
 
 /// Floating-point operations in the unit that suits them, in at most four digits: `13.5 TFLOP`, `8.65 EFLOP`.

@@ -5,8 +5,9 @@
 
 use crate::recipe::{asks_the_disk, digest_of_values, identity_of_file, written};
 use crate::run::checkpoint::{self, CheckpointState, FileDigest};
-use crate::run::{RunRecord, dir, seal};
+use crate::run::{RunError, RunRecord, dir, seal};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// What the digest of a recipe's values is called among [`RunRecord::digests`].
@@ -64,8 +65,12 @@ pub fn other_log(
     is_same: impl FnOnce(&FileDigest) -> bool,
 ) -> Option<String> {
     let noted = logs.get(log).filter(|noted| !is_same(noted))?;
+    // of one that cannot be read nobody knows, and who reads it says so
+    let is_unreadable =
+        |error: &RunError| matches!(error, RunError::Io { error, .. } if error.kind() != ErrorKind::NotFound);
     // it may have been given more columns since
-    seal::verify_whole(&run.join(log), noted).err().map(|error| error.to_string())
+    let other = seal::verify_whole(&run.join(log), noted).err().filter(|error| !is_unreadable(error));
+    other.map(|error| error.to_string())
 }
 
 /// How the logs of a run that may go on are not those that led to its newest checkpoint, by which it would be refused.

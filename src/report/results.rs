@@ -133,8 +133,12 @@ impl Results {
         }
     }
 
-    /// Counts the evaluations of a log that has no better value of a metric, where it has further ones.
-    pub(super) fn count_again(&mut self, fold: &Fold) {
+    /// Counts the evaluations of a log that has no better value of a metric, where it has further ones: those may come
+    /// to the end of a run of so many steps.
+    pub(super) fn count_again(&mut self, fold: &Fold, steps: f64) {
+        if fold.comes_to(steps) {
+            self.earlier.retain(|(known, _)| *known != fold.metric.name);
+        }
         let Some((name, evaluations)) = fold.best_of() else { return };
         if let Some((_, known)) = self.best_of.iter_mut().find(|(known, _)| *known == name)
             && *known != evaluations

@@ -8,8 +8,10 @@ use super::chosen::Chosen;
 use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::metrics::Metric;
 use super::own::{altered_logs, is_own};
-use super::parts::{Parts, Span};
+use super::parts::Parts;
+use super::planned;
 use super::scan::last_row;
+use super::spans::Span;
 use crate::recipe::{BatchConfig, MicroBatch, StepSizes, written};
 use crate::regular;
 use crate::run::checkpoint::FileDigest;
@@ -105,6 +107,8 @@ pub struct Facts {
     pub eval_rows: Option<u64>,
     /// Rows of one evaluation of each set of validation data but the one that decides what is best, by its name.
     pub eval_others: BTreeMap<String, u64>,
+    /// How many examples each task has that its evaluations score.
+    pub examples: BTreeMap<String, u64>,
     /// The losses that are of other tokens where rows have another length, by the names of their columns. Records of
     /// earlier versions do not say.
     pub by_row: Option<Vec<String>>,
@@ -171,7 +175,8 @@ impl From<RunRecord> for Facts {
             digests: record.digests,
             ranks: record.sessions.last().and_then(|last| last.ranks.clone()),
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
-            eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
+            eval_others: planned::eval_others(&record.plan).into_iter().flatten().collect(),
+            examples: planned::examples(&record.plan).into_iter().flatten().collect(),
             by_row: (!record.train_files.is_empty()).then_some(record.by_row),
             best_step: record.best_checkpoint.map(|best| best.step),
             evaluated_before: record.evaluated_before,
@@ -185,18 +190,9 @@ impl From<RunRecord> for Facts {
             data_changed: record.data_changed,
             created: record.created,
             ended: record.ended,
-            spans: Span::of_each(&record.sessions),
+            spans: Vec::new(),
         }
     }
-}
-
-/// The rows of one evaluation of each further set in a plan, where it has some.
-fn eval_others(plan: &Json) -> Option<Vec<(String, u64)>> {
-    let sets = plan.get("data")?.get("val_sets")?.as_array()?.iter();
-    let rows = plan.get("eval_others")?.as_array()?.iter();
-    let named =
-        sets.zip(rows).map(|(set, rows)| Some((set.get("name")?.as_str()?.to_owned(), rows.as_u64()?)));
-    named.collect()
 }
 
 impl Facts {
@@ -247,14 +243,10 @@ impl Run {
         });
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let parts = record.as_ref().map(|record| Parts::new(record, &recipe)).unwrap_or_default();
+        let parts = record.as_ref().map(|record| Parts::new(record, &recipe, path)).unwrap_or_default();
         let chosen = record.as_ref().map(|record| Chosen::new(&record.plan, &recipe)).unwrap_or_default();
-        let mut facts = record.map(Facts::from).unwrap_or_default();
-        match status {
-            RunStatus::Running => Span::go_on(&mut facts.spans),
-            RunStatus::Created => {}
-            _ => Span::bound_last(&mut facts.spans, path, status == RunStatus::Finished),
-        }
+        let spans = record.as_ref().map(|record| Span::of_run(record, path, status)).unwrap_or_default();
+        let facts = Facts { spans, ..record.map(Facts::from).unwrap_or_default() };
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
         let at_target = at_target.map(|_| AT_TARGET.to_owned());
         let edited = is_edited.then(|| EDITED.to_owned());

@@ -39,7 +39,7 @@ pub(super) fn conclusions(comparison: &Comparison) -> Vec<String> {
 pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
     let Comparison { runs, groups, verdicts, .. } = comparison;
     let mut sentences = Vec::new();
-    if !is_said(comparison) || !comparison.has_replicas() {
+    if !comparison.has_replicas() {
         return sentences;
     }
     let tests = || verdicts.iter().filter_map(|verdict| Some((verdict.test?.p, verdict.p_adjusted?)));
@@ -86,6 +86,13 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
             None => format!("{is} not finished"),
         };
         sentences.push(format!("{} that {what} {is} left out of {of_what}", count(others.len(), "run")));
+    }
+    let counted = || groups.iter().flat_map(Group::counted);
+    let later =
+        counted().filter(|run| comparison.cut.is_some() && is_diverged(run) && runs[*run].complete).count();
+    if later > 0 {
+        let (runs, counts) = (count(later, "run"), if later == 1 { "counts" } else { "count" });
+        sentences.push(format!("{runs} that diverged after the point of comparison {counts} in {of_what}"));
     }
     if !diverged.is_empty() {
         // a recipe of which every run diverged has no mean to look good by

@@ -81,8 +81,5 @@ fn is_value_unknown(groups: [&Group; 2], runs: &[Run], metric: &Metric) -> bool 
         (!ranges.is_empty()).then(|| [mean(0), mean(1)])
     };
     let [first, second] = groups.map(range);
-    first.zip(second).is_some_and(|([a, b], [c, d])| {
-        let is_open = [a, b, c, d].iter().any(|side| side.is_nan());
-        is_open || a.max(c) <= b.min(d) && (a < b || c < d)
-    })
+    first.zip(second).is_some_and(|([a, b], [c, d])| a.max(c) <= b.min(d) && (a < b || c < d))
 }

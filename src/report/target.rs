@@ -166,7 +166,7 @@ impl Target {
         self.way(results).is_some() || results.get(&self.best.name).is_some() && has_missed
     }
 
-    /// Whether the target of a run's own recipe has ended it, while it had not reached this one.
+    /// Whether the target of a run's own recipe has ended it at its last evaluation, while it had not reached this one.
     #[must_use]
     pub fn ended_before(&self, run: &Run) -> bool {
         let is_missed = self.way(&run.results).is_none();

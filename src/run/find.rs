@@ -59,9 +59,10 @@ fn is_of_disk(name: &OsStr) -> bool {
     name == "lost+found"
 }
 
-/// Whether a directory may not be looked into.
+/// Whether a directory that is there may not be looked into.
 fn is_closed(path: &Path) -> bool {
-    path.join(dir::RECIPE).metadata().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    let is_refused = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
+    path.symlink_metadata().is_ok() && path.join(dir::RECIPE).metadata().is_err_and(is_refused)
 }
 
 /// The runs that are named by directories, directories of runs, globs and beginnings of ids; each once, in that order.
@@ -121,7 +122,10 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
         if is_pattern && !regular::is_spelled(path) {
             continue;
         }
-        if checkpoint_name(path).is_none() && (is_listed(path) || is_run(path) || is_closed(path)) {
+        // what is in a directory of runs that is closed, nobody knows
+        let is_of_runs = path == runs_dir && is_closed(path);
+        let may_be_run = || is_listed(path) || is_run(path) || is_closed(path);
+        if checkpoint_name(path).is_none() && !is_of_runs && may_be_run() {
             check_meant(runs_dir, named, path)?;
             return Ok(holding(path).map_or_else(|| Found::Run(path.to_owned()), Found::Below));
         }

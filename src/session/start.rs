@@ -274,12 +274,13 @@ fn named(resolved: &Resolved, path: &Path, audience: &dyn Audience) -> anyhow::R
     }
 }
 
-/// Refuses a run that another user has put into the current directory under the name of one that may be meant. Weights
-/// are no run, whatever they are called: a name in a recipe is a path.
+/// Refuses a run, or what is called like a checkpoint of one, that another user has put into the current directory
+/// under the name of a run that may be meant. Other weights are what they are: a name in a recipe is a path.
 fn check_meant(resolved: &Resolved, from: &InitFrom, runs_dir: &Path) -> anyhow::Result<()> {
     let path = from.path();
     let run = checkpoint_name(path).filter(|_| !path.exists()).map_or(path, |(run, _)| run);
-    let is_of_run = matches!(from, InitFrom::Run(_)) || weights::parts(path).is_some() || dir::is_run(path);
+    let is_run = matches!(from, InitFrom::Run(_)) || dir::is_run(run);
+    let is_of_run = is_run || weights::is_called_checkpoint(path);
     let above = run.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = run.file_name().map(Path::new).filter(|_| is_of_run) else { return Ok(()) };
     if whole(above)? != whole(Path::new("."))? {

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use config::{CONFIG, config_of, dir_of, json, other_kind};
 pub use meta::{META, characters};
-pub use named::{checkpoint_name, parts};
+pub use named::{checkpoint_name, is_called_checkpoint, parts};
 pub use safetensors::safetensors;
 pub use shapes::shown;
 
@@ -183,7 +183,8 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
         .collect();
     if let Some((first, others)) = all.split_first() {
         let name = first.file_name().unwrap_or_default().to_string_lossy();
-        let refused = others.iter().find_map(|other| check_beside(first, other).err());
+        let config = Some(path.join(CONFIG)).filter(|config| config.exists());
+        let refused = others.iter().chain(&config).find_map(|other| check_beside(first, other).err());
         refused.map_or(Ok(()), |problem| Err(vec![format!("{name}: {problem}")]))?;
     }
     let index = path.join(INDEX);
@@ -200,15 +201,20 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
             }]);
         }
     }
-    let index = json(&index).map_err(|problem| vec![problem])?;
-    let map = index.get("weight_map").and_then(Value::as_object);
+    let said = json(&index).map_err(|problem| vec![problem])?;
+    let map = said.get("weight_map").and_then(Value::as_object);
     let map = map.ok_or_else(|| vec![format!("{INDEX} has no table `weight_map`")])?;
     let names: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
     let names = names.ok_or_else(|| vec![format!("{INDEX}: `weight_map` should map names to files")])?;
     if let Some(elsewhere) = names.iter().find(|name| !regular::is_beside(name)) {
         return Err(vec![format!("{INDEX}: `{elsewhere}` is no file beside it, and no other is read")]);
     }
-    let files: Vec<_> = names.into_iter().map(|name| path.join(name)).collect();
+    let files: Vec<_> = names.iter().map(|name| path.join(name)).collect();
+    let refused =
+        names.iter().zip(&files).find_map(|(name, file)| Some((name, check_beside(file, &index).err()?)));
+    if let Some((name, problem)) = refused {
+        return Err(vec![format!("{name}: {problem}")]);
+    }
     match twice(&files) {
         Some((first, second)) => Err(vec![format!(
             "{INDEX} names one file twice: `{}` is also `{}`",

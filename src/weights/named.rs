@@ -8,10 +8,16 @@ use std::path::Path;
 #[must_use]
 pub fn checkpoint_name(path: &Path) -> Option<(&Path, &str)> {
     let (run, word) = parts(path)?;
-    let is_checkpoint =
-        || ["best", "latest"].contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit());
-    let is_planted = || is_checkpoint() && run.exists() && is_put_beside(path, run);
+    let is_planted = || is_called_checkpoint(path) && run.exists() && is_put_beside(path, run);
     (!path.exists() || is_planted()).then_some((run, word))
+}
+
+/// Whether a path, which may exist, is called like a checkpoint of a run.
+#[must_use]
+pub fn is_called_checkpoint(path: &Path) -> bool {
+    let is_word =
+        |word: &str| ["best", "latest"].contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit());
+    parts(path).is_some_and(|(_, word)| is_word(word))
 }
 
 /// The parts of `RUN@WORD`, whether or not such a path exists; `None` for a path without both.

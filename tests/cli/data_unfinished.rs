@@ -358,6 +358,30 @@ fn a_shard_beside_a_set_that_does_not_list_it_is_told_of() {
         let says = "warning: out/train-000001.bin holds other tokens than out/dataset.json lists";
         assert!(told.contains(says), "{told}");
     }
+    // one that does not say what is in it is another maker's
+    let mut silent = card.clone();
+    silent[12..44].fill(0);
+    lab.write("out/train-000001.bin", &silent);
+    assert!(
+        asked(&["plan"])
+            .contains("warning: out/train-000001.bin holds other tokens than out/dataset.json lists")
+    );
+    // one that says it of other tokens than it holds is damaged, as where a copy broke off
+    let mut damaged = card.clone();
+    damaged[1100..1300].fill(0);
+    lab.write("out/train-000001.bin", &damaged);
+    let shard = "out/train-000001.bin";
+    for args in [
+        [vec!["plan".to_owned()], training("out/train-*.bin", "out/val-*.bin")].concat(),
+        training("out/train-*.bin", "out/val-*.bin"),
+        ["data", "inspect", shard].map(str::to_owned).to_vec(),
+    ] {
+        lab.run(args).expect(2).says(&[
+            &format!("`{shard}` is damaged"),
+            "blake3 of other tokens",
+            "prepare the set again",
+        ]);
+    }
     lab.write("out/train-000001.bin", &card);
     fs::rename(lab.path("out/train-000001.bin"), lab.path("gone")).expect("moved");
     for more in [&["plan"][..], &[]] {

@@ -90,6 +90,9 @@ fn a_plan_knows_its_ranks() {
     let sharded = plan(&lab, &["--set", "distributed.shard_optimizer=true"]);
     let moments = |plan: &serde_json::Value| plan["bytes"]["moments"].as_f64().expect("bytes");
     assert!((moments(&sharded) / moments(&ranks) - 0.25).abs() < 0.01);
+    // rank 0 gathers them for a checkpoint, one of the two after the other
+    assert_eq!(sharded["gathered_bytes"], ranks["bytes"]["parameters"], "{sharded}");
+    assert_eq!(ranks["gathered_bytes"], 0);
     // Muon's matrices go to one rank each: the cut lies in `c_fc`, nearer to its start, so the second rank has 8 of
     // the block's 12 C², and two moments of every vector
     let [world, layers, width] = ["batch.world_size=2", "model.n_layer=1", "model.n_embd=256"];

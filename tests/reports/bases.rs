@@ -886,3 +886,70 @@ fn a_note_on_seeds_names_what_differs_among_them() {
     let counts: Vec<&Value> = groups.map(|group| &group["metrics"]["steps_to_val_loss=4"]["n"]).collect();
     assert!(counts.contains(&&json!(1)) && counts.contains(&&json!(2)), "{counts:?}");
 }
+
+/// A test over seeds says nothing of other examples than those that the task has.
+#[test]
+fn differences_of_scores_that_few_examples_leave_open_are_told_of() {
+    let lab = Lab::new();
+    let said = |examples: u64| {
+        let extra = json!({ "plan": { "data": { "tasks": [{ "name": "poems", "examples": examples }] } } });
+        let log = |i: usize| {
+            [
+                "step,tokens,val_loss,poems_acc\n4,1024,3,0.40{}\n",
+                "step,tokens,val_loss,poems_acc\n4,1024,3,0.45{}\n",
+            ][i]
+        };
+        runs(&lab, |i| (extra.clone(), log(i)));
+        text(&lab, &["--by", "poems_acc", "--metrics", "poems_acc"])
+    };
+    // sqrt(0.452 * 0.548 / 59)
+    let note = "a difference in poems_acc may be that of the examples at hand, which no test over seeds shows: over \
+                them, its standard error is up to 6.5 percentage points";
+    assert!(said(60).contains(note), "{}", said(60));
+    assert!(!said(10_000).contains("standard error"), "{}", said(10_000));
+    // those that `runner eval` has measured stand beside the score
+    runs(&lab, |_| (json!({}), "step,tokens,val_loss\n4,1024,3.{}\n"));
+    for (i, acc) in [0.40, 0.45].into_iter().enumerate() {
+        for seed in 1..=2 {
+            let rows = format!(
+                "step,tokens,evaluated,precision,measured,poems_acc,poems_acc_stderr\n4,1024,now,fp32,poems=aa,{},0.064\n",
+                acc + f64::from(seed) / 1000.0
+            );
+            fs::write(lab.path(format!("runs/fake-{i}{seed}/eval.csv")), rows).expect("a file");
+        }
+    }
+    let said = text(&lab, &["--by", "poems_acc", "--metrics", "poems_acc"]);
+    assert!(said.contains(&note.replace("6.5", "6.4")), "{said}");
+}
+
+/// What came later may have been better.
+#[test]
+fn the_best_of_a_run_that_was_last_measured_before_its_end_is_held_against_no_other() {
+    let lab = Lab::new();
+    let log = |is_short: bool, seed: u64| {
+        let end = if is_short { String::new() } else { format!("4,1024,3.0{seed}\n") };
+        format!("step,tokens,val_loss\n0,0,9.0{seed}\n2,512,5.0{seed}\n{end}")
+    };
+    for (i, seed) in [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)] {
+        let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
+        let run = fake.write(&lab.path("runs"));
+        fs::write(run.join("val.csv"), log((i, seed) == (1, 3), seed)).expect("a log");
+    }
+    let args = ["--by", "best_val_loss", "--metrics", "best_val_loss"];
+    let said = text(&lab, &args);
+    assert!(said.contains("best_val_loss was last measured before the end of fake-13 (step 2)"), "{said}");
+    assert!(said.contains("best_val_loss was measured at different steps"), "{said}");
+    // nor are several evaluations that somebody asked for
+    for (i, seed) in [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)] {
+        let on = "val_loss=aa:1000;bits_per_byte=aa:whole";
+        let end = if (i, seed) == (1, 3) { 3 } else { 4 };
+        let rows = [(1, on, 40.0, 4.0), (2, on, 30.0, 3.0), (end, on, 20.0, 2.0)];
+        evaluated(&lab, &format!("fake-{i}{seed}"), &rows);
+    }
+    let said = text(&lab, &["--by", "best_bits_per_byte", "--metrics", "best_bits_per_byte"]);
+    assert!(
+        said.contains("best_bits_per_byte was last measured before the end of fake-13 (step 3)"),
+        "{said}"
+    );
+    assert!(said.contains("best_bits_per_byte was measured at different steps"), "{said}");
+}

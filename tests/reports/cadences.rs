@@ -113,10 +113,19 @@ fn a_row_of_eval_csv_that_beats_val_csv_is_the_best_of_both() {
     let said = text(&lab, &["--by", "best_poems_acc"]);
     assert!(said.contains("50.0 %"), "{said}");
     assert!(said.contains("best_poems_acc is the best of 2 and 3 evaluations"), "{said}");
-    assert!(!said.contains("last measured before"), "{said}");
+    let behind = |said: &str, of: &str| {
+        assert!(
+            said.contains(&format!("best_poems_acc was last measured before the end of {of}\n")),
+            "{said}"
+        );
+    };
+    behind(&said, "fake-1 (step 3) and fake-2 (step 2)");
     // one that is no better was a chance as well, and one of the same step is none
     let log = lab.path("runs/fake-1/eval.csv");
     let row = fs::read_to_string(&log).expect("a log");
+    let at_end = row.replace("\n3,768", "\n4,1024").replace(",0.5", ",0.2");
+    fs::write(&log, at_end).expect("a log");
+    behind(&text(&lab, &["--by", "best_poems_acc"]), "fake-2 (step 2)");
     for (instead, is_further) in
         [(row.replace(",0.5", ",0.2"), true), (row.replace("\n3,768", "\n2,512"), false)]
     {

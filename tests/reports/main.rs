@@ -8,6 +8,7 @@ mod report_support;
 mod support;
 
 mod bases;
+mod beside;
 mod branches;
 mod browser;
 mod cadences;

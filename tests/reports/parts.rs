@@ -67,30 +67,35 @@ fn speeds_of_other_settings_are_not_put_down_to_those_of_the_recipe() {
 }
 
 /// Of runs that were continued with other settings, those whose parts are about equally long are equally fast. A median
-/// of steps tells which part was the longer one, and a sum of seconds more.
+/// of steps tells what most of them were trained with, and a sum of seconds more.
 #[test]
 fn speeds_of_runs_of_unequal_parts_are_not_held_against_each_other() {
     let lab = Lab::new();
-    let tests = |metric: &str, after: [u64; 2], steps: u64| {
-        for (i, after) in after.into_iter().enumerate() {
+    // each part up to its end with so many threads; the last one of a run that was killed has not said its end
+    let tests = |metric: &str, parts: [&[(u64, u64)]; 2], steps: usize| {
+        for (i, parts) in parts.into_iter().enumerate() {
+            let froms = [0].into_iter().chain(parts.iter().map(|(to, _)| *to));
+            let part = |(from, (to, threads)): (u64, &(u64, u64))| json!({"from_step": from, "to_step": to, "settings": {"compute.threads": threads}});
+            let mut sessions: Vec<_> = froms.clone().zip(parts).map(part).collect();
+            sessions.push(json!({"from_step": froms.last(), "settings": {}}));
             for seed in 1..=2 {
-                let part = json!({"from_step": 0, "to_step": after, "settings": {"compute.threads": 2}});
-                // the last one may have been killed
-                let rest = json!({"from_step": after, "settings": {}});
                 let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
-                let extra = json!({ "sessions": [part, rest], "steps_done": steps });
-                Fake { extra, tokens_per_s: 100.0 + (i as u64 + seed) as f64, ..fake }
-                    .write(&lab.path("runs"));
+                let extra = json!({ "sessions": sessions });
+                let tokens_per_s = 100.0 + (i as u64 + seed) as f64;
+                Fake { extra, tokens_per_s, losses: vec![3.0; steps], ..fake }.write(&lab.path("runs"));
             }
         }
         json(&lab, &["--by", metric])["tests"].as_array().expect("tests").len()
     };
-    let of_speed = |after, steps| tests("tokens_per_s", after, steps);
-    let of_seconds = |after, steps| tests("elapsed_s", after, steps);
-    assert_eq!((of_speed([2, 2], 4), of_speed([1, 3], 4)), (1, 0));
-    assert_eq!((of_speed([100, 101], 1000), of_seconds([100, 101], 1000)), (1, 1));
-    assert_eq!((of_speed([100, 400], 1000), of_seconds([100, 400], 1000)), (1, 0));
-    assert_eq!((of_speed([400, 600], 1000), of_seconds([400, 600], 1000)), (0, 0));
+    let each = |parts, steps| ["tokens_per_s", "elapsed_s", "memory_bytes"].map(|of| tests(of, parts, steps));
+    assert_eq!(each([&[(2, 2)], &[(2, 2)]], 4), [1, 1, 1]);
+    assert_eq!(each([&[(1, 2)], &[(3, 2)]], 4), [0, 0, 1]);
+    assert_eq!(each([&[(100, 2)], &[(101, 2)]], 1000), [1, 1, 1]);
+    assert_eq!(each([&[(100, 2)], &[(400, 2)]], 1000), [1, 0, 1]);
+    // what one step took makes no speed, and is what the most memory may be of
+    assert_eq!(each([&[], &[(1, 2)]], 1000), [1, 1, 0]);
+    // no setting was that of most steps
+    assert_eq!(each([&[(450, 2), (900, 4)], &[(10, 2), (20, 4)]], 1000), [0, 0, 1]);
 }
 
 #[test]
@@ -286,6 +291,16 @@ fn steps_whose_update_was_left_out_are_counted_and_told_of() {
     assert_eq!(lines.map(|line| line[place].to_owned()).collect::<Vec<_>>(), ["0", "2"]);
 }
 
+/// Sessions that begin a step after each other.
+fn each_a_step(sessions: &[serde_json::Value]) -> Vec<serde_json::Value> {
+    let at = |(step, session): (usize, &serde_json::Value)| {
+        let mut session = session.clone();
+        session["from_step"] = json!(step);
+        session
+    };
+    sessions.iter().enumerate().map(at).collect()
+}
+
 #[test]
 fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     let lab = Lab::new();
@@ -300,7 +315,7 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
         })
     };
     let hashed = |id: &str, seed, hash: &str, sessions: &[serde_json::Value]| {
-        let extra = json!({ "sessions": sessions, "hash": hash });
+        let extra = json!({ "sessions": each_a_step(sessions), "hash": hash });
         Fake { extra, ..Fake::new(id, seed, 1e-3, 3.0) }.write(&lab.path("runs"));
     };
     let write = |id: &str, seed, place: [&str; 2], from: u32, to: Option<u32>| {
@@ -311,7 +326,7 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     let speeds = || of("tokens_per_s");
     let says = |said: &str, shared: &str, others: &str| {
         let note = format!(
-            "{shared} trained at the same time as others of these on one machine for most of their time, and {others} \
+            "{shared} trained at the same time as other runs on one machine for most of their time, and {others} \
              did not: speeds and seconds may differ by that as well"
         );
         assert!(said.contains(&note), "{said}");
@@ -334,10 +349,14 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     assert!(!speeds().contains("at the same time"), "with as many");
     write("fake-5", 5, a, 60, Some(120));
     let said = speeds();
-    let note = "on one machine 2.0 others of these trained at the same time as fake-3, fake-4 and fake-5 on average, and \
-                1.0 at that of fake-1 and fake-2: speeds and seconds may differ by that as well";
+    let note = "on one machine at least 2.0 other runs trained at the same time as fake-3, fake-4 and fake-5 on \
+                average, and at most 1.0 at that of fake-1 and fake-2: speeds and seconds may differ by that as well";
     assert!(said.contains(note), "{said}");
     assert!(!of("val_loss").contains("at the same time"));
+    // a copy that was taken while its run trained is no other, though it has not said its end
+    hashed("fake-6", 1, "fake-1", &[session(a, [Some(0), None])]);
+    assert!(speeds().contains(note), "{}", speeds());
+    gone("fake-6");
     // one that may have been beside as many is not known to have been beside fewer
     hashed("fake-6", 6, "fake-6", &[session(a, [Some(10), None]), session(a, [Some(60), Some(61)])]);
     write("fake-1", 1, a, 0, Some(59));
@@ -361,7 +380,7 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     // a third of the time makes sums longer, and no median
     write("fake-2", 2, a, 40, Some(100));
     write("fake-3", 3, a, 100, Some(160));
-    let note = "fake-1 and fake-2 trained at the same time as others of these on one machine for a tenth or more of \
+    let note = "fake-1 and fake-2 trained at the same time as other runs on one machine for a tenth or more of \
                 their time, and fake-3 did not: seconds may differ by that as well";
     for args in [&["--by", "elapsed_s"][..], &["--align", "time"]] {
         assert!(text(&lab, args).contains(note), "{}", text(&lab, args));
@@ -372,9 +391,9 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     write("fake-1", 1, a, 0, Some(45));
     write("fake-3", 3, a, 50, Some(100));
     write("fake-4", 4, a, 200, Some(300));
-    let of_medians = "fake-3 trained at the same time as others of these on one machine for most of their time, and \
+    let of_medians = "fake-3 trained at the same time as other runs on one machine for most of their time, and \
                       fake-1, fake-2 and fake-4 did not";
-    let of_sums = "fake-1, fake-2 and fake-3 trained at the same time as others of these on one machine for a tenth or \
+    let of_sums = "fake-1, fake-2 and fake-3 trained at the same time as other runs on one machine for a tenth or \
                    more of their time, and fake-4 did not: seconds";
     for said in [of("elapsed_s"), speeds()] {
         assert!(said.contains(of_medians), "{said}");
@@ -417,7 +436,7 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     write("fake-1", 1, a, 0, Some(60));
     write("fake-2", 2, a, 0, Some(60));
     // all of them, or none: on other machines or devices, one after the other, or who knows when
-    write("fake-3", 3, a, 20, Some(90));
+    write("fake-3", 3, a, 5, Some(65));
     let equal = |said: &str| assert!(!said.contains("at the same time"), "{said}");
     equal(&speeds());
     for (place, from, to) in [
@@ -432,7 +451,7 @@ fn it_is_said_which_runs_shared_their_machine_with_others_of_these() {
     }
     // one that was killed has trained until it wrote its logs last, and one that went on until then at least
     let killed = |status: &'static str, sessions: serde_json::Value| {
-        let extra = json!({ "sessions": sessions });
+        let extra = json!({ "sessions": each_a_step(sessions.as_array().expect("sessions")) });
         // 51 seconds
         let fake = Fake { status, extra, tokens_per_s: 20.0, ..Fake::new("fake-2", 2, 1e-3, 3.0) };
         let run = fake.write(&lab.path("runs"));

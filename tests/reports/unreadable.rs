@@ -231,6 +231,43 @@ fn is_named_and_hides_none(lab: &Lab, sound: &str, closed: &str) {
     sampled.expect(1).says(&[closed, "Permission denied"]);
 }
 
+/// As where somebody keeps a directory of runs to himself: there is no telling what is in it.
+#[test]
+fn a_directory_of_runs_that_is_closed_is_no_run_and_neither_is_what_is_named_below() {
+    let lab = Lab::new();
+    two(&lab);
+    let set =
+        |mode: u32| fs::set_permissions(lab.path("runs"), fs::Permissions::from_mode(mode)).expect("owned");
+    set(0o000);
+    let ways: [&[&str]; 6] = [
+        &["list"],
+        &["list", "nonsense"],
+        &["compare", "runs"],
+        &["compare", "nonsense", "other"],
+        &["watch", "nonsense"],
+        &["export", "nonsense", "--tensorboard", "tb"],
+    ];
+    let ended = ways.map(|args| (args, without_power(&lab, args)));
+    set(0o755);
+    for (args, ended) in ended {
+        assert_eq!(ended.code, Some(1), "{args:?}: {}{}", ended.stdout, ended.stderr);
+        ended.says(&["could not read `runs`", "Permission denied"]);
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_not_said_to_have_been_changed() {
+    let lab = Lab::new();
+    let [sound, _] = two(&lab);
+    let log = lab.path("runs").join(&sound).join("train.csv");
+    let set = |mode: u32| fs::set_permissions(&log, fs::Permissions::from_mode(mode)).expect("owned");
+    set(0o000);
+    let listed = without_power(&lab, &["list"]);
+    set(0o644);
+    listed.expect(0).says(&["could not read", "train.csv"]);
+    assert!(!listed.stdout.contains("was changed"), "{}", listed.stdout);
+}
+
 /// As a shell finds it by `runs/*`.
 #[test]
 fn a_link_that_leads_nowhere_is_named_and_hides_no_run() {

@@ -120,6 +120,14 @@ impl Outlook<'_> {
                 format!("{bytes} bytes more while one is written, if they are free then{host}"),
             );
         }
+        if plan.bytes.gathered > 0 {
+            let bytes = number(plan.bytes.gathered);
+            let otherwise = if plan.bytes.snapshot > 0 { ", if no copy is made" } else { "" };
+            line(
+                "  gathered",
+                format!("{bytes} bytes more on rank 0 while a checkpoint is written{otherwise}"),
+            );
+        }
         if plan.cuda.is_none() {
             line(
                 "  program",

@@ -90,9 +90,11 @@ impl Client {
         Ok(Self { agent: config.build().into(), endpoint, token, timeout })
     }
 
-    /// Sends a request. The token goes to the hub only, and not along where the hub sends the request on.
+    /// Sends a request. The token goes to the hub only, and not along where the hub sends the request on. One that is
+    /// encrypted is not sent on to where it is not.
     fn get(&self, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Fault> {
-        let mut request = self.agent.get(url);
+        let is_encrypted = url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
+        let mut request = self.agent.get(url).config().https_only(is_encrypted).build();
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -221,6 +223,7 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
 fn fault(url: &str, error: Error) -> Fault {
     let why = error.to_string();
     match error {
+        Error::RequireHttpsOnly(to) => Fault::Final(FetchError::Downgrade { url: url.to_owned(), to }),
         Error::Rustls(_) | Error::Tls(_) => {
             Fault::Final(FetchError::Certificate { url: url.to_owned(), why })
         }
@@ -296,6 +299,16 @@ fn certificates(path: &Path) -> Result<RootCerts, FetchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_a_server_sends_on_to_what_is_not_encrypted_is_said() {
+        let Fault::Final(error) = fault("https://hub/x", Error::RequireHttpsOnly("http://other/x".into()))
+        else {
+            panic!("another try is no use");
+        };
+        assert!(error.is_usage());
+        assert!(error.to_string().contains("`https://hub/x` sends the request on to `http://other/x`"));
+    }
 
     #[test]
     fn the_next_page_is_found_among_links() {

@@ -102,6 +102,17 @@ pub enum FetchError {
         /// What to do about it.
         help: &'static str,
     },
+    /// A server that sends an encrypted request on to an address where nothing is encrypted.
+    #[error(
+        "`{url}` sends the request on to `{to}`, where nothing is encrypted and anybody on the way could change the \
+         file: fetch it yourself if you trust the way"
+    )]
+    Downgrade {
+        /// The address.
+        url: String,
+        /// The other one.
+        to: String,
+    },
     /// A web page in place of a file.
     #[error(
         "`{url}` answers with a web page instead of the file: a proxy or a portal may want a login; open the \
@@ -250,6 +261,7 @@ impl FetchError {
             | Self::Address { .. }
             | Self::Password { .. }
             | Self::Token
+            | Self::Downgrade { .. }
             | Self::Proxy { .. }
             | Self::From { .. }
             | Self::Shards { .. }

@@ -21,10 +21,12 @@ impl Version {
     }
 
     /// The condition under which the rest of the file is of this version (RFC 9110, section 13.1.5). A weak tag is no
-    /// condition.
+    /// condition, and beside a tag the time is none.
     pub(super) fn condition(&self) -> Option<&str> {
-        let strong = self.tag.as_deref().filter(|tag| !tag.starts_with(WEAK));
-        strong.or(self.time.as_deref())
+        match self.tag.as_deref() {
+            Some(tag) => Some(tag).filter(|tag| !tag.starts_with(WEAK)),
+            None => self.time.as_deref(),
+        }
     }
 
     /// Why a part of which this was stated cannot be of the version that is known; `None` where it can. A tag comes

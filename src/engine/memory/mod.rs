@@ -168,6 +168,13 @@ impl MemoryPlan {
         saved.map(|state| state.len_in(&self.layout) * Element::F32.bytes()).sum()
     }
 
+    /// Bytes of the largest state of the optimizer of which each rank has a part: rank 0 gathers one after the other
+    /// for a checkpoint. 0 where each rank has all of it.
+    pub fn gathered_bytes(&self) -> usize {
+        let states = self.states().iter().filter(|_| self.is_sharded()).map(super::State::Optimizer);
+        states.map(|state| state.len_in(&self.layout) * Element::F32.bytes()).max().unwrap_or(0)
+    }
+
     /// Bytes in all.
     pub fn total_bytes(&self) -> usize {
         self.bytes().iter().map(|(_, bytes)| bytes).sum()

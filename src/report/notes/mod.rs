@@ -7,12 +7,14 @@ mod each;
 mod measured;
 mod owners;
 mod schedules;
+mod scores;
 mod seeds;
 mod together;
 
 pub use measured::dropout_between;
 pub use owners::note_owners;
 pub use schedules::learning_rate;
+pub use scores::standard_error;
 
 pub(super) use called::{first_of, listed};
 
@@ -100,6 +102,7 @@ fn all(comparison: &Comparison, common: &Common) -> Vec<String> {
     notes.extend(measured::seen_before(comparison));
     notes.extend(measured::precisions(comparison, &comparison.shown));
     notes.extend(common.under_dropout.clone());
+    notes.extend(scores::of_few_examples(comparison));
     notes.extend(measured::emulated(comparison, &comparison.shown));
     notes.extend(measured::resumed(comparison, &comparison.shown));
     notes.extend(measured::above_peak(comparison));

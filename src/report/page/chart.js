@@ -133,6 +133,14 @@ function shown(value, digits = 4) {
   return size < 1e-3 ? Number(value.toPrecision(digits)).toExponential().replace("e+", "e") : text;
 }
 
+/** Labels of ticks, in as many digits as tell them apart. */
+function labels(values) {
+  const gap = Math.min(...values.slice(1).map((v, i) => v - values[i]));
+  const tells = (digits) => values.every((v) => !(Math.abs(Number(v.toPrecision(digits)) - v) > gap / 100));
+  const digits = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16].find(tells) ?? 17;
+  return values.map((v) => shown(v, digits));
+}
+
 /** Seconds in the unit that suits the range. */
 function timeUnit(high) {
   return [[86400, "days", 3 * 86400], [3600, "h", 3 * 3600], [60, "min", 180], [1, "s", 0]].find((u) => high >= u[2]);
@@ -173,7 +181,8 @@ function draw() {
   const top = 26, bottom = box.height - 42, right = box.width - 12;
   const probe = scale(rangeY, state.logY, bottom, top);
   const yTicks = ticks(probe, 8);
-  const left = 16 + Math.max(...yTicks.map((t) => ctx.measureText(shown(t)).width), 20);
+  const yLabels = labels(yTicks);
+  const left = 16 + Math.max(...yLabels.map((text) => ctx.measureText(text).width), 20);
   const x = scale(rangeX, state.logX, left, right), y = probe;
   view = { x, y, left, right, top, bottom, curves };
   const [divisor, unit] = state.axis === "elapsed_s" ? timeUnit(rangeX[1]) : [1, ""];
@@ -181,18 +190,20 @@ function draw() {
   ctx.fillStyle = style("--muted");
   ctx.lineWidth = 1;
   ctx.textAlign = "right";
-  for (const t of yTicks) {
+  yTicks.forEach((t, i) => {
     const p = y.place(t);
     ctx.beginPath(); ctx.moveTo(left, p); ctx.lineTo(right, p); ctx.stroke();
-    ctx.fillText(shown(t), left - 7, p + 4);
-  }
+    ctx.fillText(yLabels[i], left - 7, p + 4);
+  });
   ctx.textAlign = "center";
   ctx.strokeStyle = style("--muted");
-  for (const t of ticks({ low: rangeX[0] / divisor, high: rangeX[1] / divisor, log: state.logX }, Math.max(2, Math.floor((right - left) / 90)))) {
+  const xTicks = ticks({ low: rangeX[0] / divisor, high: rangeX[1] / divisor, log: state.logX }, Math.max(2, Math.floor((right - left) / 90)));
+  const xLabels = labels(xTicks);
+  xTicks.forEach((t, i) => {
     const p = x.place(t * divisor);
     ctx.beginPath(); ctx.moveTo(p, bottom); ctx.lineTo(p, bottom + 4); ctx.stroke();
-    ctx.fillText(shown(t), p, bottom + 18);
-  }
+    ctx.fillText(xLabels[i], p, bottom + 18);
+  });
   ctx.beginPath(); ctx.moveTo(left, bottom); ctx.lineTo(right, bottom); ctx.stroke();
   ctx.fillStyle = style("--fg");
   const title = data.axes.find((a) => a.name === state.axis).title;

@@ -1,7 +1,7 @@
 //! From values to places along an axis, and the values that an axis names.
 
 use crate::report::axis::Axis;
-use crate::report::numbers::{si, significant};
+use crate::report::numbers::{si_in, significant};
 
 /// Greater numbers have no place on an axis, and on a logarithmic one neither have those that are smaller than their
 /// inverse: what such an axis spans is more than a number can say.
@@ -101,23 +101,25 @@ fn round_step(step: f64) -> f64 {
 #[must_use]
 pub fn labels(ticks: &[f64], is_log: bool) -> Vec<String> {
     let largest = ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));
-    if largest >= 1e4 {
-        return ticks.iter().map(|&tick| si(tick)).collect();
+    let gap = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(largest, f64::min);
+    // a label that is rounded by less is read as its tick
+    let near = gap / 100.0;
+    if largest >= 1e4 || is_log || largest < 1e-2 {
+        let rounded = |tick: f64, digits: usize| format!("{tick:.*e}", digits - 1).parse().unwrap_or(tick);
+        let tells = |digits: &usize| ticks.iter().all(|&tick| (rounded(tick, *digits) - tick).abs() <= near);
+        let digits = (3..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS);
+        let label =
+            |&tick: &f64| if largest >= 1e4 { si_in(tick, digits) } else { significant(tick, digits) };
+        return ticks.iter().map(label).collect();
     }
-    if is_log || largest < 1e-2 {
-        return ticks.iter().map(|&tick| significant(tick, 3)).collect();
-    }
-    let gap = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
-    let digits = |tick: f64| {
-        (0..6).find(|&d| is_whole(tick * 10f64.powi(d)) || 10f64.powi(-d) < gap / 100.0).unwrap_or(6)
-    };
-    let places = ticks.iter().map(|&tick| digits(tick)).max().unwrap_or(0) as usize;
+    let rounded = |tick: f64, places: usize| format!("{tick:.places$}").parse().unwrap_or(tick);
+    let tells = |places: &usize| ticks.iter().all(|&tick| (rounded(tick, *places) - tick).abs() <= near);
+    let places = (0..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS);
     ticks.iter().map(|tick| format!("{tick:.places$}")).collect()
 }
 
-fn is_whole(value: f64) -> bool {
-    (value - value.round()).abs() < 1e-6
-}
+/// A 64-bit number has no more digits.
+const MOST_DIGITS: usize = 17;
 
 /// Seconds, minutes, hours or days, whichever suits the range: the divisor and the name.
 #[must_use]
@@ -162,6 +164,14 @@ mod tests {
         assert_eq!(shown(over([3.0, 11.0], true), 5), ["4", "6", "8", "10"]);
         assert_eq!(shown(over([1e-5, 1e-3], true), 8).len(), 7);
         assert!(over([1e-30, 1e30], true).ticks(5).len() <= 7);
+        // far from zero
+        assert_eq!(
+            shown(over([1e5, 100_020.0], false), 4),
+            ["100k", "100.005k", "100.01k", "100.015k", "100.02k"]
+        );
+        assert_eq!(shown(over([15.2e6, 16e6], false), 4), ["15.2M", "15.4M", "15.6M", "15.8M", "16M"]);
+        assert_eq!(shown(over([3.0, 3.000_000_04], false), 2), ["3.000000000", "3.000000025"]);
+        assert_eq!(shown(over([1.0001e-3, 1.0002e-3], false), 2), ["0.0010001", "0.00100015", "0.0010002"]);
     }
 
     proptest! {

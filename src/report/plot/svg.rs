@@ -143,8 +143,8 @@ fn escaped(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            // XML has no other control characters
-            c if c.is_control() => out.push(' '),
+            // XML 1.0, section 2.2, has no other control characters, and neither of these
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
             c => out.push(c),
         }
     }
@@ -159,12 +159,12 @@ mod tests {
     #[test]
     fn texts_and_paths_are_well_formed() {
         let mut scene = Scene { width: 100.0, height: 50.5, title: "a<b".into(), items: Vec::new() };
-        scene.text((1.0, 2.0), "x & <y>\u{1}", 12.0, Anchor::End, Ink::Muted);
+        scene.text((1.0, 2.0), "x & <y>\u{1}\u{fffe}", 12.0, Anchor::End, Ink::Muted);
         let stroke = Stroke { ink: Ink::Series(1), width: 2.0, dash: &[1.5], opacity: 1.0 };
         scene.items.push(Item::Line { points: vec![(0.0, 1.0), (10.04, 0.5), (9.0, 3.0)], stroke });
         let text = svg(&scene, Some(Theme::Light));
         assert!(
-            text.contains(">x &amp; &lt;y&gt; </text>") && text.contains("<title>a&lt;b</title>"),
+            text.contains(">x &amp; &lt;y&gt;  </text>") && text.contains("<title>a&lt;b</title>"),
             "{text}"
         );
         assert!(text.contains("stroke-dasharray=\"3\" d=\"M0 1l10-0.5-1 2.5\""), "{text}");
