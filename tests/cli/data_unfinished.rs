@@ -371,16 +371,12 @@ fn a_shard_beside_a_set_that_does_not_list_it_is_told_of() {
     damaged[1100..1300].fill(0);
     lab.write("out/train-000001.bin", &damaged);
     let shard = "out/train-000001.bin";
-    for args in [
-        [vec!["plan".to_owned()], training("out/train-*.bin", "out/val-*.bin")].concat(),
-        training("out/train-*.bin", "out/val-*.bin"),
-        ["data", "inspect", shard].map(str::to_owned).to_vec(),
-    ] {
-        lab.run(args).expect(2).says(&[
-            &format!("`{shard}` is damaged"),
-            "blake3 of other tokens",
-            "prepare the set again",
-        ]);
+    let train = || training("out/train-*.bin", "out/val-*.bin");
+    let planned = lab.run([vec!["plan".to_owned()], train()].concat());
+    assert!(planned.expect(0).stdout.contains(&format!("`{shard}` is damaged")), "{}", planned.stdout);
+    for args in [train(), ["data", "inspect", shard].map(str::to_owned).to_vec()] {
+        let said = ["train-000001.bin` is damaged", "blake3 of other tokens", "prepare the set again"];
+        lab.run(args).expect(2).says(&said);
     }
     lab.write("out/train-000001.bin", &card);
     fs::rename(lab.path("out/train-000001.bin"), lab.path("gone")).expect("moved");

@@ -114,8 +114,16 @@ fn the_digest_depends_on_contents_and_their_order() {
     fs::rename(&a, place.path("moved/z.bin")).expect("moved");
     assert_eq!(original, digest(&[&place.spec("moved/z.bin"), &b]));
 
-    let mut contents = fs::read(&b).expect("read");
+    fs::remove_file(&b).expect("removed");
+    let other = place.llmc("b.bin", (50..99).chain([7]));
+    assert_ne!(original, digest(&[&place.spec("moved/z.bin"), &other]));
+    // a shard that states the digest of other tokens is none
+    let mut contents = fs::read(&other).expect("read");
     *contents.last_mut().expect("a byte") ^= 1;
+    let damaged = place.open(&[&place.file("b.bin", contents.clone())], 4);
+    assert!(matches!(damaged, Err(DataError::Damaged { .. })));
+    // and one that states none is what it holds
+    contents[12..44].fill(0);
     assert_ne!(original, digest(&[&place.spec("moved/z.bin"), &place.file("b.bin", contents)]));
 
     // as text, the same bytes are other tokens
