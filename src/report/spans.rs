@@ -149,7 +149,10 @@ pub(super) fn beside(runs: &[Run], shown: &[Metric], cut: Option<Cut>) -> Vec<(S
     let sessions = |path: PathBuf| {
         let (status, record) = status_and_record(&path).ok()?;
         let record = record?;
-        Some(Span::of_run(&record, &path, status).into_iter().map(move |span| (record.hash.clone(), span)))
+        // of one that nobody named, what is not known is passed over
+        let spans = Span::of_run(&record, &path, status).into_iter();
+        let known = spans.filter(|span| span.place.is_some() && span.seconds[1] < u64::MAX);
+        Some(known.map(move |span| (record.hash.clone(), span)))
     };
     others.filter_map(sessions).flatten().collect()
 }

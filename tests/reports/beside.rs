@@ -36,6 +36,17 @@ fn runs_of_the_same_directory_count_though_nobody_names_them() {
     };
     let note = "fake-1 trained at the same time as other runs on one machine for most of their time, and fake-2 did not";
     assert!(said().contains(note), "{}", said());
+    // of one that was killed, nobody knows when, and of one without a machine nothing is said
+    let mut open = session([0, 50], 0);
+    open["ended"] = Value::Null;
+    let mut nowhere = session([90, 300], 0);
+    nowhere["host"] = Value::Null;
+    write(&lab, "other-2", 4, 4, 5.0, &[open]);
+    for log in ["train.csv", "val.csv"] {
+        std::fs::remove_file(lab.path("runs/other-2").join(log)).expect("removed");
+    }
+    write(&lab, "other-3", 5, 4, 5.0, &[nowhere]);
+    assert!(said().contains(note), "{}", said());
     // a copy is no other
     std::fs::rename(lab.path("runs/other-1"), lab.path("elsewhere")).expect("moved");
     assert!(!said().contains("at the same time"), "{}", said());

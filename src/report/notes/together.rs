@@ -233,7 +233,10 @@ fn times<'a>(comparison: &'a Comparison, parts: &[Vec<Part>]) -> Vec<Time<'a>> {
             last = Some((span.seconds[1], training));
         }
     }
-    for (i, (hash, span)) in comparison.beside.iter().enumerate() {
+    let own = comparison.runs.iter().flat_map(|run| &run.facts.spans).map(|span| span.seconds);
+    let around = own.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)]).unwrap_or([0, 0]);
+    let is_near = |span: &Span| span.seconds[0] < around[1] && around[0] < span.seconds[1];
+    for (i, (hash, span)) in comparison.beside.iter().enumerate().filter(|(_, (_, span))| is_near(span)) {
         add(None, training(hash, comparison.runs.len() + i, span), span);
     }
     times
