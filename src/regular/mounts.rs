@@ -25,10 +25,7 @@ pub(super) fn mounter(device: u64) -> Option<u32> {
 
 /// The user who has mounted a device in user space. `mounts` are lines as of `/proc/self/mountinfo`.
 fn user_of(mounts: &str, major: u32, minor: u32) -> Option<u32> {
-    let device = format!("{major}:{minor}");
-    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
-    let (_, of_system) = line.split_once(" - ")?;
-    let (kind, options) = (of_system.split(' ').next()?, of_system.split(' ').next_back()?);
+    let (kind, options) = of_device(mounts, major, minor)?;
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
     user.filter(|_| kind.starts_with("fuse"))?.parse().ok()
 }
@@ -48,15 +45,21 @@ pub(super) fn may_be_private(file: &OwnedFd) -> bool {
     is_fuse && !allows().unwrap_or(false)
 }
 
-/// Whether a mount of a device is one for all users. `mounts` are lines as of `/proc/self/mountinfo`
-/// (`proc_pid_mountinfo(5)`): the third field is the device, and the last one has the options of the file system.
+/// Whether a mount of a device is one for all users. `mounts` are lines as of `/proc/self/mountinfo`.
 fn allows_others(mounts: &str, major: u32, minor: u32) -> bool {
-    let device = format!("{major}:{minor}");
-    let mut of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(&device));
-    let Some((_, of_system)) = of_device.next().and_then(|line| line.split_once(" - ")) else { return false };
-    let (kind, options) = (of_system.split(' ').next(), of_system.split(' ').next_back().unwrap_or_default());
     // that of a virtual machine speaks the same protocol and has no owner
-    kind == Some("virtiofs") || options.split(',').any(|option| option == "allow_other")
+    of_device(mounts, major, minor).is_some_and(|(kind, options)| {
+        kind == "virtiofs" || options.split(',').any(|option| option == "allow_other")
+    })
+}
+
+/// The kind of the file system on a device, and its options. In the lines of `/proc/self/mountinfo`
+/// (`proc_pid_mountinfo(5)`) the third field is the device, and the last one has the options of the file system.
+fn of_device(mounts: &str, major: u32, minor: u32) -> Option<(&str, &str)> {
+    let device = format!("{major}:{minor}");
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
+    let (_, of_system) = line.split_once(" - ")?;
+    Some((of_system.split(' ').next()?, of_system.split(' ').next_back()?))
 }
 
 #[cfg(test)]

@@ -169,9 +169,12 @@ impl OpenDir {
     /// it: a file server may give root's files to nobody.
     pub fn of_another(&self) -> io::Result<Option<u32>> {
         let found = self.handle.metadata()?;
-        let owner = owner_of(&found);
-        if !is_another(owner) || mounts::mounter(found.dev()).is_some() {
-            return Ok(Some(owner).filter(|owner| is_another(*owner)));
+        if let Some(mounter) = mounts::mounter(found.dev()) {
+            return Ok(Some(mounter));
+        }
+        let owner = found.uid();
+        if !is_another(owner) {
+            return Ok(None);
         }
         let probe = temporary_name(OsStr::new("owner"));
         let made = self.open_file(&probe, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);

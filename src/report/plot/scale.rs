@@ -103,18 +103,19 @@ pub fn labels(ticks: &[f64], is_log: bool) -> Vec<String> {
     let largest = ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));
     let gap = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(largest, f64::min);
     // a label that is rounded by less is read as its tick
-    let near = gap / 100.0;
+    let is_near =
+        |tick: f64, text: String| text.parse().is_ok_and(|read: f64| (read - tick).abs() <= gap / 100.0);
+    let fewest = |from: usize, text: &dyn Fn(f64, usize) -> String| {
+        let tells = |digits: &usize| ticks.iter().all(|&tick| is_near(tick, text(tick, *digits)));
+        (from..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS)
+    };
     if largest >= 1e4 || is_log || largest < 1e-2 {
-        let rounded = |tick: f64, digits: usize| format!("{tick:.*e}", digits - 1).parse().unwrap_or(tick);
-        let tells = |digits: &usize| ticks.iter().all(|&tick| (rounded(tick, *digits) - tick).abs() <= near);
-        let digits = (3..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS);
+        let digits = fewest(3, &|tick, digits| format!("{tick:.*e}", digits - 1));
         let label =
             |&tick: &f64| if largest >= 1e4 { si_in(tick, digits) } else { significant(tick, digits) };
         return ticks.iter().map(label).collect();
     }
-    let rounded = |tick: f64, places: usize| format!("{tick:.places$}").parse().unwrap_or(tick);
-    let tells = |places: &usize| ticks.iter().all(|&tick| (rounded(tick, *places) - tick).abs() <= near);
-    let places = (0..MOST_DIGITS).find(tells).unwrap_or(MOST_DIGITS);
+    let places = fewest(0, &|tick, places| format!("{tick:.places$}"));
     ticks.iter().map(|tick| format!("{tick:.places$}")).collect()
 }
 
