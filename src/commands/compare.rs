@@ -14,6 +14,7 @@ use crate::report::equal::first_difference;
 use crate::report::export::Table;
 use crate::report::fit::{Fitted, fit};
 use crate::report::metrics::{self, Metric, metrics};
+use crate::report::own::changed_logs;
 use crate::report::runs::common_end;
 use crate::report::target::Target;
 use crate::run::find;
@@ -200,11 +201,11 @@ fn assert_equal(args: &CompareArgs) -> anyhow::Result<Exit> {
         return Err(UsageError("--assert-equal needs two runs".into()).into());
     };
     if others.is_empty() {
-        return Err(UsageError(format!(
-            "--assert-equal needs two runs, there is only `{}`",
-            first.display()
-        ))
-        .into());
+        let message = format!("--assert-equal needs two runs, there is only `{}`", first.display());
+        return Err(UsageError(message).into());
+    }
+    for path in &paths {
+        changed_logs(path).iter().for_each(|changed| say(&format!("warning: {changed}")));
     }
     for other in others {
         let pair = format!("{} and {}", first.display(), other.display());

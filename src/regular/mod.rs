@@ -73,13 +73,14 @@ pub fn is_put_beside(note: &Path, file: &Path) -> bool {
 /// with such signs into a directory that is not theirs, in the place of all that the pattern matches.
 #[must_use]
 pub fn is_spelled(path: &Path) -> bool {
-    let above = |part: &Path| {
-        let above = part.parent().filter(|above| !above.as_os_str().is_empty());
-        above.unwrap_or(Path::new(".")).to_owned()
-    };
     let has_signs = |name: &OsStr| name.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
     let mut parts = path.ancestors().filter(|part| part.file_name().is_some_and(has_signs));
-    path.exists() && !parts.any(|part| is_put_beside(part, &above(part)))
+    path.exists() && !parts.any(|part| is_put_beside(part, above(part)))
+}
+
+/// The directory that a path lies in as it is written.
+fn above(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The user who has made a file, a directory or a link, if that is neither this process's user nor root.
@@ -104,6 +105,13 @@ pub fn is_of_one_owner(above: &Path, path: &Path, anchor: &Path) -> bool {
 pub fn is_of_directory(file: &Path, directory: &Path) -> bool {
     let is_theirs = another_owner(file).is_none_or(|user| another_owner(directory) == Some(user));
     is_theirs && is_of_one_owner(directory, file, directory)
+}
+
+/// Whether a file, and what it leads to, was made by nobody but this user, root and the owner of the directory that it
+/// lies in.
+#[must_use]
+pub fn is_of_its_directory(file: &Path) -> bool {
+    is_of_directory(file, above(file))
 }
 
 /// The last of these paths that [another user has made](another_maker), and who: of a path's ancestors the one from

@@ -17,10 +17,27 @@ pub(super) fn owner(user: u32, device: u64) -> u32 {
 pub(super) fn mounter(device: u64) -> Option<u32> {
     static KNOWN: Mutex<BTreeMap<u64, Option<u32>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    *known.entry(device).or_insert_with(|| {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-        user_of(&mounts, unix::major(device), unix::minor(device)).filter(|user| is_another(*user))
-    })
+    if let Some(found) = known.get(&device) {
+        return *found;
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let ids = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let user = user_of(&mounts, unix::major(device), unix::minor(device)).map(|user| inside(&ids, user));
+    let found = user.filter(|user| is_another(*user));
+    known.insert(device, found);
+    found
+}
+
+/// What a user of the namespace above is called in the one of this process (`user_namespaces(7)`): a mount of that
+/// namespace names its users as they are called there. `ids` are lines as of `/proc/self/uid_map`.
+fn inside(ids: &str, user: u32) -> u32 {
+    let mapped = |line: &str| {
+        let mut fields = line.split_whitespace().map(|field| field.parse::<u32>().ok());
+        let (inside, outside, length) = (fields.next()??, fields.next()??, fields.next()??);
+        let place = user.checked_sub(outside).filter(|place| *place < length)?;
+        inside.checked_add(place)
+    };
+    ids.lines().find_map(mapped).unwrap_or(user)
 }
 
 /// The user who has mounted a device in user space. `mounts` are lines as of `/proc/self/mountinfo`.
@@ -84,6 +101,14 @@ mod tests {
         let of = |minor| user_of(mounts, 0, minor);
         assert_eq!([31, 32, 33, 34].map(of), [Some(1000), None, Some(0), None]);
         assert_eq!(owner(7, u64::MAX), 7, "of what is not mounted");
+    }
+
+    #[test]
+    fn users_of_the_namespace_above_are_called_as_in_the_own_one() {
+        let ids = "         0       1000          1\n         1     100000      65536\n";
+        let names = [1000, 100_000, 165_535, 165_536, 1001, 0].map(|user| inside(ids, user));
+        assert_eq!(names, [0, 1, 65_536, 165_536, 1001, 0]);
+        assert_eq!(["", "0 0 4294967295", "x", "1 2"].map(|ids| inside(ids, 1000)), [1000; 4]);
     }
 
     #[test]

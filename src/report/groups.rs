@@ -149,9 +149,10 @@ pub(super) fn sort_by_mean(
 }
 
 /// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
-/// possible finished, with a record whose id is that of its hash, trained as its recipe says from beginning to end and
-/// under the name that it was made with, and of those the one of which most is known that this comparison shows, then
-/// the first by its path. So the choice does not depend on how good a run is, nor on what somebody calls a copy of it.
+/// possible finished, with the logs that it wrote and a record whose id is that of its hash, trained as its recipe says
+/// from beginning to end and under the name that it was made with, and of those the one of which most is known that
+/// this comparison shows, then the first by its path. So the choice does not depend on how good a run is, nor on what
+/// somebody calls a copy of it.
 fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     let mut by_seed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for &i in group {
@@ -173,7 +174,17 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
             let run = &runs[i];
             let known = Reverse(run.results.known());
             let name = run.id != run.facts.id;
-            (!run.complete, !is_finished(i), is_renamed(i), is_in_parts(i), name, known, &run.path)
+            let is_changed = run.has_changed_log();
+            (
+                !run.complete,
+                !is_finished(i),
+                is_changed,
+                is_renamed(i),
+                is_in_parts(i),
+                name,
+                known,
+                &run.path,
+            )
         });
         copies.extend(same.iter().skip(1).map(|&copy| (copy, same[0])));
     }

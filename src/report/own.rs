@@ -5,7 +5,8 @@
 
 use crate::recipe::{asks_the_disk, digest_of_values, identity_of_file, written};
 use crate::run::checkpoint::{self, CheckpointState, FileDigest};
-use crate::run::{RunError, RunRecord, dir, seal};
+use crate::run::columns::LOGS;
+use crate::run::{RunError, RunRecord, RunStatus, dir, seal, status_and_record};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -71,6 +72,20 @@ pub fn other_log(
     // it may have been given more columns since
     let other = seal::verify_whole(&run.join(log), noted).err().filter(|error| !is_unreadable(error));
     other.map(|error| error.to_string())
+}
+
+/// How the logs of a run are not those that it finished with, or that led to its newest checkpoint.
+#[must_use]
+pub fn changed_logs(run: &Path) -> Vec<String> {
+    let Ok((status, Some(record))) = status_and_record(run) else { return Vec::new() };
+    match status {
+        RunStatus::Finished => {
+            let logs = LOGS.into_iter();
+            logs.filter_map(|(log, _)| other_log(run, log, &record.files, |_| false)).collect()
+        }
+        RunStatus::Created | RunStatus::Running => Vec::new(),
+        _ => altered_logs(run),
+    }
 }
 
 /// How the logs of a run that may go on are not those that led to its newest checkpoint, by which it would be refused.

@@ -48,15 +48,15 @@ impl Parts {
         }
         let with_steps = with_steps(record, path);
         let found = with_steps.iter().map(|(session, steps)| (found(session, record, recipe), *steps));
-        let found: Vec<(Found, u64)> = found.collect();
-        let all: Found = found.iter().flat_map(|(found, _)| found.iter().cloned()).collect();
+        let found: Vec<(BTreeSet<Found>, u64)> = found.collect();
+        let all: BTreeSet<Found> = found.iter().flat_map(|(found, _)| found.iter().cloned()).collect();
         let of_speed = Shares::of(&found, Slows::Steps);
         let has_begun = record.digests.contains_key("init_from");
         Self {
             of_speed: of_speed.of_most().unwrap_or_else(|| of_speed.of_each()),
             of_seconds: Shares::of(&found, Slows::Run).of_each(),
             of_memory: names_of(&all, Slows::Steps),
-            otherwise: all.into_iter().map(|(.., said)| said).collect(),
+            otherwise: all.into_iter().map(|found| found.said).collect(),
             is_after_others: with_steps.iter().any(|(session, _)| session.recipes_before > 0),
             has_read: has_begun || with_steps.len() > 1,
         }
@@ -69,14 +69,23 @@ impl Parts {
     }
 }
 
-/// What a session was trained with that recipe and record do not say: the place of each in the order of keys, what it
-/// makes slower, and how it is said.
-type Found = BTreeSet<(usize, Slows, String)>;
+/// Something that a session was trained with and that recipe and record do not say.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    /// Its place in the order of keys.
+    place: usize,
+    /// What it makes slower.
+    slows: Slows,
+    /// How it is said.
+    said: String,
+    /// Whether it may make a step so much slower that few steps are most of the time.
+    is_of_machine: bool,
+}
 
-fn found(session: &Session, record: &RunRecord, recipe: &[(String, Json)]) -> Found {
-    let mut all = Found::new();
+fn found(session: &Session, record: &RunRecord, recipe: &[(String, Json)]) -> BTreeSet<Found> {
+    let mut all = BTreeSet::new();
     let mut found = |place, slows, said| {
-        all.insert((place, slows, said));
+        all.insert(Found { place, slows, said, is_of_machine: false });
     };
     for (key, usual) in CHANGEABLE.iter() {
         let own = recipe.iter().find(|(path, _)| path == key.path).map(|(_, value)| spelled(value));
@@ -113,16 +122,17 @@ fn found(session: &Session, record: &RunRecord, recipe: &[(String, Json)]) -> Fo
     let of_session = session.threads.filter(|_| is_automatic).and_then(threads);
     let of_record = threads(record.threads);
     let last_ranks = record.sessions.last().and_then(|last| last.ranks.as_deref());
-    for (name, then, last) in [
-        ("run.device", &session.device, Some(record.device.as_str())),
-        ("run.processor", &session.processor, processor),
-        ("run.simd", &session.simd, record.simd.as_deref()),
-        ("run.threads", &of_session, of_record.as_deref()),
-        ("run.ranks", &session.ranks, last_ranks),
+    for (name, then, last, is_of_machine) in [
+        ("run.device", &session.device, Some(record.device.as_str()), true),
+        ("run.processor", &session.processor, processor, true),
+        ("run.simd", &session.simd, record.simd.as_deref(), false),
+        ("run.threads", &of_session, of_record.as_deref(), false),
+        ("run.ranks", &session.ranks, last_ranks, true),
     ] {
         let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
         if let Some(other) = other {
-            found(KEYS.len(), Slows::Steps, format!("{name}={other}"));
+            let said = format!("{name}={other}");
+            all.insert(Found { place: KEYS.len(), slows: Slows::Steps, said, is_of_machine });
         }
     }
     all
@@ -164,25 +174,28 @@ static CHANGEABLE: LazyLock<Vec<(&Key, Option<String>)>> = LazyLock::new(|| {
 });
 
 /// What decides so much, of what a session was trained with.
-fn names_of(found: &Found, least: Slows) -> Vec<String> {
-    found.iter().filter(|(_, slows, _)| *slows >= least).map(|(.., said)| said.clone()).collect()
+fn names_of(found: &BTreeSet<Found>, least: Slows) -> Vec<String> {
+    found.iter().filter(|found| found.slows >= least).map(|found| found.said.clone()).collect()
 }
 
 /// How many steps of a run were trained with what.
 struct Shares {
     of: BTreeMap<Vec<String>, u64>,
     all: u64,
+    /// Those of which a few steps may be most of the time.
+    of_machines: BTreeSet<String>,
 }
 
 impl Shares {
-    fn of(sessions: &[(Found, u64)], least: Slows) -> Self {
+    fn of(sessions: &[(BTreeSet<Found>, u64)], least: Slows) -> Self {
         let (mut of, mut all): (BTreeMap<_, u64>, u64) = Default::default();
         for (found, steps) in sessions {
             let sum = of.entry(names_of(found, least)).or_default();
             *sum = sum.saturating_add(*steps);
             all = all.saturating_add(*steps);
         }
-        Self { of, all }
+        let found = sessions.iter().flat_map(|(found, _)| found).filter(|found| found.is_of_machine);
+        Self { of, all, of_machines: found.map(|found| found.said.clone()).collect() }
     }
 
     /// What most steps were trained with.
@@ -196,11 +209,14 @@ impl Shares {
     fn of_each(&self) -> Vec<String> {
         let eighths = |steps: u64| (steps as f64 / self.all.max(1) as f64 * 8.0).round();
         let others = self.of.iter().filter(|(names, _)| !names.is_empty());
-        let others = others.map(|(names, steps)| (names.join(" and "), eighths(*steps)));
-        others
-            .filter(|(_, share)| *share > 0.0)
-            .map(|(names, share)| format!("{names} for {share}/8"))
-            .collect()
+        let others = others.filter_map(|(names, steps)| {
+            let is_of_machine = names.iter().any(|name| self.of_machines.contains(name));
+            match (names.join(" and "), eighths(*steps)) {
+                (names, 0.0) => is_of_machine.then(|| format!("{names} for less than 1/16")),
+                (names, share) => Some(format!("{names} for {share}/8")),
+            }
+        });
+        others.collect()
     }
 }
 

@@ -336,6 +336,12 @@ impl Run {
         [metric.measured(), metric].iter().any(|metric| self.results.get(&metric.name).is_some())
     }
 
+    /// Whether a log of it is not what is on record of it.
+    #[must_use]
+    pub fn has_changed_log(&self) -> bool {
+        self.notes.iter().any(|note| note == LOG_CHANGED)
+    }
+
     /// Whether what it was trained with is not what its recipe and its record say: its recipe was edited, or its data
     /// were changed meanwhile.
     #[must_use]

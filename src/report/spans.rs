@@ -8,7 +8,7 @@ use super::scan::last_row;
 use crate::regular::is_hidden;
 use crate::run::facts::unix_seconds;
 use crate::run::record::Session;
-use crate::run::{RunRecord, RunStatus, dir, status_and_record};
+use crate::run::{RunRecord, RunStatus, dir, lock, status_and_record};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -81,6 +81,16 @@ impl Span {
         }
     }
 
+    /// Whether it has no length.
+    pub(super) fn is_empty(&self) -> bool {
+        self.seconds[0] >= self.seconds[1]
+    }
+
+    /// Whether some of it was at the same time as these seconds, from and to.
+    pub(super) fn overlaps(&self, seconds: [u64; 2]) -> bool {
+        self.seconds[0] < seconds[1] && seconds[0] < self.seconds[1]
+    }
+
     /// The host that it was on.
     pub(super) fn host(&self) -> Option<&str> {
         self.place.as_ref()?[0].lines().next()
@@ -145,16 +155,22 @@ pub(super) fn beside(runs: &[Run], shown: &[Metric], cut: Option<Cut>) -> Vec<(S
     let dirs: BTreeSet<&Path> = named.iter().filter_map(|run| run.parent()).collect();
     let entries = dirs.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten();
     let others = entries.filter(|entry| !is_hidden(entry.file_name())).map(|entry| entry.path());
-    let others = others.filter(|path| !named.contains(path)).take(MOST_BESIDE);
-    let sessions = |path: PathBuf| {
+    let others = others.filter(|path| !named.contains(path));
+    let found = others.filter_map(|path| {
         let (status, record) = status_and_record(&path).ok()?;
-        let record = record?;
+        Some((status, record?, path))
+    });
+    let sessions = |(status, record, path): (RunStatus, RunRecord, PathBuf)| {
+        // who may not ask whether it trains still has only the word of its record
+        let is_held = || lock::is_held(&path.join(lock::FILE)).is_ok_and(|is_held| is_held);
+        let is_said = status == RunStatus::Running && !is_held();
+        let status = if is_said { RunStatus::Interrupted } else { status };
         // of one that nobody named, what is not known is passed over
         let spans = Span::of_run(&record, &path, status).into_iter();
         let known = spans.filter(|span| span.place.is_some() && span.seconds[1] < u64::MAX);
-        Some(known.map(move |span| (record.hash.clone(), span)))
+        known.map(move |span| (record.hash.clone(), span)).collect::<Vec<_>>()
     };
-    others.filter_map(sessions).flatten().collect()
+    found.take(MOST_BESIDE).flat_map(sessions).collect()
 }
 
 /// Other runs in a directory than these are not looked at.

@@ -61,8 +61,16 @@ fn is_of_disk(name: &OsStr) -> bool {
 
 /// Whether a directory that is there may not be looked into.
 fn is_closed(path: &Path) -> bool {
-    let is_refused = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
     path.symlink_metadata().is_ok() && path.join(dir::RECIPE).metadata().is_err_and(is_refused)
+}
+
+fn is_refused(error: io::Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied
+}
+
+/// Whether two paths are of one directory, of which nobody need be able to look into it.
+fn is_one(a: &Path, b: &Path) -> bool {
+    a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
 }
 
 /// The runs that are named by directories, directories of runs, globs and beginnings of ids; each once, in that order.
@@ -123,7 +131,7 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
             continue;
         }
         // what is in a directory of runs that is closed, nobody knows
-        let is_of_runs = path == runs_dir && is_closed(path);
+        let is_of_runs = is_closed(path) && is_one(path, runs_dir);
         let may_be_run = || is_listed(path) || is_run(path) || is_closed(path);
         if checkpoint_name(path).is_none() && !is_of_runs && may_be_run() {
             check_meant(runs_dir, named, path)?;
@@ -141,6 +149,10 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     // also a link that leads to nothing, as a shell finds it by a pattern
     if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() && is_name {
         return Ok(Found::Below(Vec::new()));
+    }
+    // what lies in a directory that is closed may be a run
+    if !is_pattern && named.components().count() > 1 && named.symlink_metadata().is_err_and(is_refused) {
+        named.symlink_metadata().context("read", named)?;
     }
     let text = named.to_str().unwrap_or_default();
     let found = match is_pattern {

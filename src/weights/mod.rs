@@ -153,12 +153,14 @@ pub fn contents(path: &Path, file: &mut File) -> Result<Option<Contents>, String
     Ok(None)
 }
 
-/// Refuses what another user has put beside weights that are not theirs: it would say what the weights are.
+/// Refuses what another user has put beside weights that are not theirs, into a directory that is not theirs: it would
+/// say what the weights are.
 ///
 /// # Errors
 /// What to do about it, without the name of `note`.
 pub fn check_beside(note: &Path, weights: &Path) -> Result<(), String> {
-    match regular::another_maker(note).filter(|_| regular::is_put_beside(note, weights)) {
+    let is_refused = |_: &u32| regular::is_put_beside(note, weights) && !regular::is_of_its_directory(note);
+    match regular::another_maker(note).filter(is_refused) {
         None => Ok(()),
         Some(user) => Err(format!(
             "it belongs to user {user}, and `{}` beside it does not: copy what you mean into a directory of your own",

@@ -262,6 +262,10 @@ fn what_another_user_puts_beside_weights_does_not_say_what_they_are() {
     }
     eval("model").expect(0);
     lab.run(["bare.toml"]).expect(0);
+    // in their directory they may put what they like, whatever others add to it
+    lchown(lab.path("model/config.json"), Some(0), None).expect("given");
+    eval("model").expect(0);
+    lab.run(["bare.toml"]).expect(0);
 }
 
 /// Of all that a name could be, what is there as it is written comes first.

@@ -627,9 +627,26 @@ fn an_edited_run_is_told_of_wherever_its_figures_go_and_is_no_further_seed() {
     formats(of_log, false);
     let val = runs[0].join("val.csv");
     let own = fs::read_to_string(&val).expect("a log");
-    fs::write(&val, own.replacen(".", ".1", 1)).expect("a log");
+    let changed = own.replacen(".", ".1", 1);
+    fs::write(&val, &changed).expect("a log");
     formats(of_log, true);
-    fs::write(&val, own).expect("a log");
+    let [edited, other] = [0, 1].map(|run: usize| runs[run].display().to_string());
+    let ended = lab.run(["compare", &edited, &other, "--assert-equal"]);
+    ended.says(&["warning: ", "val.csv", "differs first"]);
+    assert_eq!(ended.stderr.matches("warning: ").count(), 1, "{}", ended.stderr);
+    // of two copies the one with its own logs counts
+    let copy = lab.path("runs/a-copy");
+    fs::create_dir(&copy).expect("a directory");
+    for name in ["run.json", "recipe.toml", "train.csv", "val.csv"] {
+        fs::copy(runs[0].join(name), copy.join(name)).expect("copied");
+    }
+    fs::write(copy.join("val.csv"), &own).expect("a log");
+    for (log, not_counted) in [(&changed, edited.as_str()), (&own, "a-copy")] {
+        fs::write(&val, log).expect("a log");
+        let group = json(&lab, &[])["groups"][0]["copies"].to_string();
+        assert!(not_counted.ends_with(group.trim_matches(['[', ']', '"'])) && group.len() > 4, "{group}");
+    }
+    fs::remove_dir_all(&copy).expect("removed");
     formats(of_recipe, false);
     // a copy under another seed
     let copy = lab.path("runs/copy");

@@ -99,6 +99,31 @@ fn speeds_of_runs_of_unequal_parts_are_not_held_against_each_other() {
 }
 
 #[test]
+fn a_few_steps_on_another_device_may_be_most_of_the_time() {
+    let lab = Lab::new();
+    let tests = |device: &str, first: u64, metric: &str| {
+        for (i, seed) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
+            let mut sessions = vec![json!({"from_step": 0, "settings": {}, "device": "cpu"})];
+            if i == 1 {
+                sessions
+                    .insert(0, json!({"from_step": 0, "to_step": first, "settings": {}, "device": device}));
+                sessions[1]["from_step"] = first.into();
+            }
+            let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0);
+            let (extra, tokens_per_s) = (json!({ "sessions": sessions }), 100.0 + (i + seed) as f64);
+            Fake { extra, tokens_per_s, losses: vec![3.0; 1000], ..fake }.write(&lab.path("runs"));
+        }
+        json(&lab, &["--by", metric])["tests"].as_array().expect("tests").len()
+    };
+    for (device, first, counts) in
+        [("cpu", 1, [1, 1]), ("cuda:0 (a)", 1, [1, 0]), ("cuda:0 (a)", 500, [0, 0])]
+    {
+        let found = ["tokens_per_s", "elapsed_s"].map(|metric| tests(device, first, metric));
+        assert_eq!(found, counts, "{device} {first}");
+    }
+}
+
+#[test]
 fn the_memory_of_a_run_is_also_that_of_its_last_checkpoint() {
     let lab = Lab::new();
     let extra = json!({ "results": { "peak_memory_bytes": 5_000_000_000u64 } });

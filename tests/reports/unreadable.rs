@@ -235,7 +235,8 @@ fn is_named_and_hides_none(lab: &Lab, sound: &str, closed: &str) {
 #[test]
 fn a_directory_of_runs_that_is_closed_is_no_run_and_neither_is_what_is_named_below() {
     let lab = Lab::new();
-    two(&lab);
+    let [run, _] = two(&lab).map(|id| format!("runs/{id}"));
+    let whole = lab.path("runs").display().to_string();
     let set =
         |mode: u32| fs::set_permissions(lab.path("runs"), fs::Permissions::from_mode(mode)).expect("owned");
     set(0o000);
@@ -247,11 +248,17 @@ fn a_directory_of_runs_that_is_closed_is_no_run_and_neither_is_what_is_named_bel
         &["watch", "nonsense"],
         &["export", "nonsense", "--tensorboard", "tb"],
     ];
-    let ended = ways.map(|args| (args, without_power(&lab, args)));
+    let ended = ways.map(|args| (args, "runs", without_power(&lab, args)));
+    // by other names, and what is named in it
+    let other =
+        [["compare", "./runs"], ["compare", &whole], ["list", &run], ["watch", &run], ["sample", &run]];
+    let others = other.map(|args| (args, without_power(&lab, &args)));
     set(0o755);
-    for (args, ended) in ended {
+    let others = others.iter().map(|(args, ended)| (&args[..], args[1], ended));
+    for (args, named, ended) in ended.iter().map(|(args, named, ended)| (*args, *named, ended)).chain(others)
+    {
         assert_eq!(ended.code, Some(1), "{args:?}: {}{}", ended.stdout, ended.stderr);
-        ended.says(&["could not read `runs`", "Permission denied"]);
+        ended.says(&["could not read", &format!("`{named}`"), "Permission denied"]);
     }
 }
 

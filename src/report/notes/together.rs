@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 /// Which runs shared their machine with others while the rest did not, where figures of time are shown: of their whole
 /// time, and of that to each target.
 pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String> {
-    let of_cut = comparison.cut.map(|_| "elapsed_s");
     let until = |run: &Run, metric: &str| run.results.get(metric).filter(|seconds| seconds.is_finite());
     let is_cut_by_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time);
     let of_whole: Vec<&Metric> =
@@ -22,7 +21,8 @@ pub(super) fn together(comparison: &Comparison, shown: &[Metric]) -> Vec<String>
     if !of_whole.is_empty() || is_cut_by_time {
         let has_sums = is_cut_by_time || of_whole.iter().any(|metric| metric.unit == Unit::Seconds);
         let has_ended = |run: &Run| until(run, "steps") >= Some(run.facts.total_steps as f64);
-        let of_cut = |run: &Run| of_cut.filter(|_| !has_ended(run)).and_then(|metric| until(run, metric));
+        let is_cut = |run: &Run| comparison.cut.is_some() && !has_ended(run);
+        let of_cut = |run: &Run| if is_cut(run) { until(run, "elapsed_s") } else { None };
         let parts = |run: &Run| Part::of(run, of_cut(run));
         notes.extend(notes_on(comparison, &parts, "", (true, has_sums)));
     }
@@ -59,10 +59,7 @@ fn notes_on(
     let parts: Vec<Vec<Part>> = runs.iter().map(parts).collect();
     let shares = shares(comparison, &parts);
     let own = |run: usize| {
-        parts[run]
-            .iter()
-            .filter(|part| part.is_own && part.span.seconds[0] < part.span.seconds[1])
-            .map(|part| &part.span)
+        parts[run].iter().filter(|part| part.is_own && !part.span.is_empty()).map(|part| &part.span)
     };
     // a process that was killed has trained until its last row at least
     let is_traced =
@@ -220,7 +217,7 @@ fn times<'a>(comparison: &'a Comparison, parts: &[Vec<Part>]) -> Vec<Time<'a>> {
     };
     let mut times = Vec::new();
     let mut add = |owner: Option<usize>, training: (&'a str, u64), span: &Span| {
-        let halves = span.halves().into_iter().filter(|span| span.seconds[0] < span.seconds[1]);
+        let halves = span.halves().into_iter().filter(|span| !span.is_empty());
         times.extend(halves.map(|span| Time { owner, training, span }));
     };
     for (i, (run, parts)) in comparison.runs.iter().zip(parts).enumerate() {
@@ -235,8 +232,8 @@ fn times<'a>(comparison: &'a Comparison, parts: &[Vec<Part>]) -> Vec<Time<'a>> {
     }
     let own = comparison.runs.iter().flat_map(|run| &run.facts.spans).map(|span| span.seconds);
     let around = own.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)]).unwrap_or([0, 0]);
-    let is_near = |span: &Span| span.seconds[0] < around[1] && around[0] < span.seconds[1];
-    for (i, (hash, span)) in comparison.beside.iter().enumerate().filter(|(_, (_, span))| is_near(span)) {
+    let near = comparison.beside.iter().enumerate().filter(|(_, (_, span))| span.overlaps(around));
+    for (i, (hash, span)) in near {
         add(None, training(hash, comparison.runs.len() + i, span), span);
     }
     times
@@ -257,10 +254,8 @@ fn shares(comparison: &Comparison, parts: &[Vec<Part>]) -> Vec<Share> {
     let unplaced: Vec<_> =
         times.iter().filter(|time| time.span.place.is_none()).take(MOST_UNPLACED).collect();
     for time in &times {
-        let [from, to] = time.span.seconds;
-        let overlaps = |other: &&Time| {
-            other.training != time.training && other.span.seconds[0] < to && from < other.span.seconds[1]
-        };
+        let overlaps =
+            |other: &&Time| other.training != time.training && other.span.overlaps(time.span.seconds);
         if let Some(run) = time.owner {
             shares[run].is_unknown |= unplaced.iter().any(overlaps);
         }
