@@ -49,7 +49,8 @@ use std::time::Duration;
 pub enum CommError {
     /// A rank ended, or reported that it cannot go on.
     #[error(
-        "rank {rank} of {size} is lost: {why}; the last checkpoint is intact, and the same command resumes from it"
+        "rank {rank} of {size} is lost: {why}; the last checkpoint, where there is one, is intact, and the same \
+         command goes on from it"
     )]
     Lost {
         /// The lost rank.
@@ -62,7 +63,7 @@ pub enum CommError {
     /// Ranks did not answer in time.
     #[error(
         "{} of {size} did not answer for {seconds} s (distributed.timeout_s): hung, or cut off from the others; \
-         the last checkpoint is intact, and the same command resumes from it", named(.ranks)
+         the last checkpoint, where there is one, is intact, and the same command goes on from it", named(.ranks)
     )]
     Silent {
         /// The ranks that did not answer.

@@ -116,7 +116,7 @@ impl Voice {
             Ok(Outcome::Diverged { step, what }) => say(&format!(
                 "{run}: diverged at step {step}: {what}; nothing is saved of it, and --resume goes on from the last \
                  checkpoint, where there is one. Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller \
-                 optimizer.clip_norm"
+                 optimizer.clip_norm (0 clips nothing)"
             )),
             // the caller shows the error
             Err(_) => {}

@@ -73,8 +73,7 @@ pub(super) fn whole(path: &Path) -> Result<Option<Made>, DataError> {
 pub(super) fn stated(path: &Path) -> Option<blake3::Hash> {
     let mut header = [0; HEADER];
     regular::open(path).ok()?.read_exact(&mut header).ok()?;
-    let digest: [u8; 32] = header[CHECKSUM].try_into().ok()?;
-    Some(digest).filter(|digest| *digest != [0; 32]).map(blake3::Hash::from_bytes)
+    stated_in(&header)
 }
 
 /// What a shard of so many tokens, with this digest, begins with.

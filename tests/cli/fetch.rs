@@ -322,6 +322,15 @@ fn a_server_without_ranges_and_one_that_is_silent_are_no_obstacle() {
 }
 
 #[test]
+fn what_comes_without_end_behind_a_file_is_not_waited_for() {
+    let (lab, file) = (Lab::new(), contents(9000));
+    let right = file.clone();
+    let server = hub(file, |file, _, _| Reply::new(200, file).endless());
+    fetch(&lab, &server, &[REPO, "--out", "got", "--timeout", "1"]).expect(0);
+    assert_eq!(fs::read(lab.path("got/x.bin")).expect("read"), right);
+}
+
+#[test]
 fn what_stays_wrong_is_an_error_and_leaves_nothing() {
     type Answer = fn(&[u8], &Asked, usize) -> Reply;
     let page = "<!DOCTYPE html><html><body>Please log in</body></html>";

@@ -273,6 +273,13 @@ fn a_list_that_comes_byte_by_byte_is_given_up() {
 }
 
 #[test]
+fn a_list_with_trailers_without_end_is_given_up() {
+    let server = Server::start(|_, _| Reply::new(200, "[]").endless());
+    let lab = Lab::new();
+    fetch(&lab, &server, &[REPO, "--timeout", "1"]).says(&["it was not whole after 10 s"]).expect(1);
+}
+
+#[test]
 fn a_list_of_pages_without_end_is_given_up() {
     let server = Server::start(|asked, _| {
         let host = asked.header("host").expect("a host");

@@ -41,6 +41,8 @@ pub(crate) struct Reply {
     piece: usize,
     /// Waited after each piece.
     pause: Duration,
+    /// Whether the body comes in chunks, with trailers behind it as long as the client is there.
+    is_endless: bool,
     /// After the body the connection stays open, and silent, as long as this file exists.
     held: Option<PathBuf>,
 }
@@ -55,6 +57,7 @@ impl Reply {
             body,
             piece: usize::MAX,
             pause: Duration::ZERO,
+            is_endless: false,
             held: None,
         }
     }
@@ -100,12 +103,30 @@ impl Reply {
         self
     }
 
+    /// The same answer in a chunk, with trailers behind it as long as the client is there.
+    pub(crate) fn endless(mut self) -> Self {
+        self.is_endless = true;
+        self
+    }
+
     fn send(&self, stream: &mut TcpStream) -> std::io::Result<()> {
-        let mut head = format!("HTTP/1.1 {} x\r\nContent-Length: {}\r\n", self.status, self.length);
+        let length = match self.is_endless {
+            true => "Transfer-Encoding: chunked".to_owned(),
+            false => format!("Content-Length: {}", self.length),
+        };
+        let mut head = format!("HTTP/1.1 {} x\r\n{length}\r\n", self.status);
         for (name, value) in &self.headers {
             head += &format!("{name}: {value}\r\n");
         }
         stream.write_all((head + "Connection: close\r\n\r\n").as_bytes())?;
+        if self.is_endless {
+            let chunk = [format!("{:x}\r\n", self.body.len()).as_bytes(), &self.body, b"\r\n0\r\n"].concat();
+            stream.write_all(&chunk)?;
+            loop {
+                stream.write_all(b"T: x\r\n")?;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         for piece in self.body.chunks(self.piece.max(1)) {
             stream.write_all(piece)?;
             stream.flush()?;

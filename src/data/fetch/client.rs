@@ -1,16 +1,16 @@
 //! Requests over HTTP, and what their failures mean.
 
+use super::patient::{Broken, Patient};
 use super::version::Version;
 use super::{FetchError, Settings};
 use crate::{json, regular};
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Body, BodyReader, Error, Proxy, ProxyProtocol, Timeout};
+use ureq::{Body, Error, Proxy, ProxyProtocol, Timeout};
 
 /// A server may send a request on this often.
 const REDIRECTS: u32 = 10;
@@ -59,7 +59,7 @@ pub(super) struct Answer {
     pub(super) is_page: bool,
     /// Which version of the file this is, as far as the server says it.
     pub(super) version: Version,
-    pub(super) body: BodyReader<'static>,
+    pub(super) body: Patient,
 }
 
 impl Client {
@@ -153,8 +153,13 @@ impl Client {
             }
             _ => return Ok(None),
         };
-        let body = response.into_body().into_with_config().limit(u64::MAX).reader();
-        Ok(Some(Answer { start, total, is_page, version, body }))
+        Ok(Some(Answer { start, total, is_page, version, body: body(response, u64::MAX)? }))
+    }
+
+    /// How long a file may come without a byte of it, where others come: a little longer than a connection may send
+    /// nothing, which has an error of its own.
+    pub(super) fn patience_with_file(&self) -> Duration {
+        self.timeout + Duration::from_secs(1)
     }
 
     /// How long all pages of a list may take, without the waits for a server that asks for time.
@@ -167,8 +172,7 @@ impl Client {
     pub(super) fn list(&self, url: &str, end: Instant) -> Result<(serde_json::Value, Option<String>), Fault> {
         let response = self.get(url, &[("Accept", "application/json")])?;
         let next = text(response.headers(), "link").and_then(next_page).map(str::to_owned);
-        let mut body = response.into_body().into_with_config().limit(LONGEST_LIST).reader();
-        let bytes = self.read_list(url, end, &mut body)?;
+        let bytes = self.read_list(url, end, &body(response, LONGEST_LIST)?)?;
         // a page of the hub has a thousand files, of ten values each
         let parsed = json::value(&bytes);
         let why = |error: serde_json::Error| match super::super::appearance::looks_like(&bytes) {
@@ -180,22 +184,28 @@ impl Client {
     }
 
     /// Reads a page.
-    fn read_list(&self, url: &str, end: Instant, body: &mut impl Read) -> Result<Vec<u8>, Fault> {
-        let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 14]);
+    fn read_list(&self, url: &str, end: Instant, body: &Patient) -> Result<Vec<u8>, Fault> {
+        let mut bytes = Vec::new();
         loop {
-            if Instant::now() > end {
-                let patience = self.patience().as_secs();
-                let why = format!("it was not whole after {patience} s; --timeout waits longer");
-                return Err(Fault::Final(FetchError::Listing { url: url.to_owned(), why }));
-            }
-            match body.read(&mut buffer) {
-                Ok(0) => return Ok(bytes),
-                Ok(read) => bytes.extend_from_slice(&buffer[..read]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::passing(error.to_string())),
+            let left = end.saturating_duration_since(Instant::now());
+            match body.next(left) {
+                Ok(piece) if piece.is_empty() => return Ok(bytes),
+                Ok(piece) if !left.is_zero() => bytes.extend(piece),
+                Err(broken @ Broken::Failed(_)) => return Err(Fault::passing(broken.to_string())),
+                Ok(_) | Err(Broken::Silent(_)) => {
+                    let patience = self.patience().as_secs();
+                    let why = format!("it was not whole after {patience} s; --timeout waits longer");
+                    return Err(Fault::Final(FetchError::Listing { url: url.to_owned(), why }));
+                }
             }
         }
     }
+}
+
+/// The body of an answer, of at most so many bytes.
+fn body(response: Response<Body>, limit: u64) -> Result<Patient, Fault> {
+    let reader = response.into_body().into_with_config().limit(limit).reader();
+    Patient::new(reader).map_err(|error| Fault::passing(format!("no thread could be started: {error}")))
 }
 
 /// Whether an address names a user at its server, who mostly has a password.

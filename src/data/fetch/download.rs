@@ -6,7 +6,7 @@ use super::{FetchError, Wanted};
 use crate::data::unfinished::{FILES, part_end, short};
 use crate::regular::{self, OFlags, OpenDir};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,8 +19,6 @@ pub(super) const LOCK: &str = "lock";
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// No wait is longer, whatever a server asks for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Bytes that are written at a time.
-const CHUNK: usize = 256 << 10;
 
 /// A directory that this process fetches into.
 pub(super) struct Folder {
@@ -235,7 +233,7 @@ impl Folder {
             self.remove(part).map_err(Fault::Final)?;
             held = 0;
         }
-        let Some(mut answer) = client.file(&wanted.url, held, version)? else {
+        let Some(answer) = client.file(&wanted.url, held, version)? else {
             self.remove(part).map_err(Fault::Final)?;
             return Err(Fault::passing("the file is shorter than what had come of it"));
         };
@@ -267,23 +265,19 @@ impl Folder {
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
         let mut file = self.parts.open_file(part, flags).map_err(failed)?;
-        let mut chunk = vec![0; CHUNK];
         let end = wanted.size.or(answer.total);
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(Fault::Final(FetchError::Stopped));
             }
-            let read = match answer.body.read(&mut chunk) {
-                Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Fault::passing(format!("the connection broke: {error}"))),
-            };
-            if read == 0 {
+            let piece = answer.body.next(client.patience_with_file());
+            let piece = piece.map_err(|broken| Fault::passing(broken.to_string()))?;
+            if piece.is_empty() {
                 break;
             }
-            file.write_all(&chunk[..read]).map_err(failed)?;
-            held += read as u64;
-            advance(read as u64);
+            file.write_all(&piece).map_err(failed)?;
+            held += piece.len() as u64;
+            advance(piece.len() as u64);
             if let Some(expected) = end.filter(|end| held > *end) {
                 self.remove(part).map_err(Fault::Final)?;
                 return Err(Fault::Final(FetchError::Size { url: url(), expected, found: held }));

@@ -12,6 +12,7 @@ mod ending;
 mod error;
 mod hub;
 mod names;
+mod patient;
 mod version;
 
 pub use catalogue::{CATALOGUE, Known, Source};

@@ -182,7 +182,7 @@ pub(super) const ROWS: &[Key] = &[
         "schedule.decay_steps",
         Integer { min: 1, max: STEPS },
         FifthOf(MAX_STEPS),
-        "steps of the final decay (wsd), or after which the rate has fallen to its minimum (cosine, linear)",
+        "steps of the final, linear decay (wsd), or after which the rate has fallen to its minimum (cosine, linear)",
     )
     .only_with(WITH_WARMUP)
     .special_in("wsd")
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Key] = &[
         "schedule.decay_tokens",
         Tokens { max: TOKENS },
         Absent,
-        "tokens of the final decay (wsd), or after which the rate has fallen to its minimum (cosine, linear)",
+        "tokens of the final, linear decay (wsd), or after which the rate has fallen to its minimum (cosine, linear)",
     )
     .only_with(WITH_WARMUP)
     .special_in("wsd")
