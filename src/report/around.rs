@@ -13,11 +13,12 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Takes an evaluation; they come in the order of the log.
+    /// Takes an evaluation; they come in the order of the log. One whose place is not known is on no side.
     pub(super) fn take(&mut self, at: f64, value: f64, cut: f64) {
-        match at <= cut {
-            true => self.before = Some((at, value)),
-            false => self.after = self.after.or(Some((at, value))),
+        if at <= cut {
+            self.before = Some((at, value));
+        } else if at > cut {
+            self.after = self.after.or(Some((at, value)));
         }
     }
 
@@ -77,10 +78,12 @@ impl Clock {
         }
     }
 
-    /// The age in seconds of an evaluation after so many steps.
+    /// The age in seconds of an evaluation after so many steps; not a number where no row tells of the last of them.
     pub(super) fn at(&self, steps: f64) -> f64 {
         match self.times.partition_point(|(step, _)| *step < steps) {
-            0 => 0.0,
+            0 if steps == 0.0 || !self.times.is_empty() => 0.0,
+            0 => f64::NAN,
+            after if after == self.times.len() && self.times[after - 1].0 + 1.0 < steps => f64::NAN,
             after => self.times[after - 1].1,
         }
     }
@@ -101,5 +104,19 @@ mod tests {
         assert_eq!(around([4.0, f64::NAN]), None);
         assert_eq!(around([1.5e308, -1.5e308]), Some((0.0, true)));
         assert!(around([f64::NAN, f64::NAN]).is_some_and(|(value, _)| value.is_nan()));
+    }
+
+    #[test]
+    fn what_no_row_tells_of_has_no_age() {
+        let mut clock = Clock::new(None, true);
+        assert!(clock.at(4.0).is_nan() && clock.at(0.0) == 0.0);
+        for step in 2..4 {
+            clock.take(f64::from(step), f64::from(step));
+        }
+        assert_eq!([0.0, 2.0, 3.0, 4.0].map(|steps| clock.at(steps)), [0.0, 0.0, 2.0, 3.0]);
+        assert!(clock.at(5.0).is_nan());
+        let mut around = Around::default();
+        around.take(f64::NAN, 3.0, 1.0);
+        assert!(!around.is_known());
     }
 }

@@ -1,5 +1,6 @@
 //! What differs between runs: the keys of their recipes, the data behind the paths, and the machines.
 
+use super::metrics::metrics;
 use super::runs::Run;
 use crate::recipe::keys::{Identity, KEYS, Key, SEED, find};
 use crate::recipe::{is_default, rank, spelled};
@@ -157,12 +158,13 @@ pub fn order(a: Option<Json>, b: Option<Json>) -> Ordering {
     }
 }
 
-/// The shortest name of a key among some: its last part if no other ends so.
+/// The shortest name of a key among some: its last part if no other ends so and no figure is called that.
 #[must_use]
 pub fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
     let leaf = key.rsplit('.').next().unwrap_or(key);
     let alike = among.iter().filter(|other| other.rsplit('.').next() == Some(leaf)).count();
-    if alike > 1 { key } else { leaf }
+    let is_figure = metrics().iter().any(|metric| metric.name == leaf || metric.title == leaf);
+    if alike > 1 || is_figure { key } else { leaf }
 }
 
 /// What tells a run from the others, for a legend: `lr 6e-4, precision bf16`; its id if nothing does.

@@ -94,7 +94,7 @@ pub fn fetching(named: &Path) -> Option<String> {
 }
 
 /// The directory in which the last part of a path, or the first part with a wildcard, is looked for; and what is looked
-/// for there.
+/// for there. A directory that exists as it is written has no wildcards.
 fn literal_directory(named: &Path) -> (PathBuf, String) {
     let parts: Vec<Component> = named.components().collect();
     let last = parts.len().saturating_sub(1);
@@ -102,6 +102,7 @@ fn literal_directory(named: &Path) -> (PathBuf, String) {
     for (i, part) in parts.iter().enumerate() {
         let text = part.as_os_str().to_string_lossy();
         match unescaped(&text) {
+            _ if i < last && dir.join(part).is_dir() => dir.push(part),
             Some(literal) if i < last => dir.push(literal),
             _ => {
                 let rest: PathBuf = parts[i..].iter().collect();
@@ -180,6 +181,10 @@ mod tests {
         ] {
             assert_eq!(literal_directory(Path::new(named)), (dir.into(), wanted.to_owned()), "{named}");
         }
+        let lab = tempfile::tempdir().expect("tempdir");
+        let odd = lab.path().join("odd [1]");
+        std::fs::create_dir(&odd).expect("a directory");
+        assert_eq!(literal_directory(&odd.join("x.bin")), (odd, "x.bin".to_owned()));
     }
 
     #[test]

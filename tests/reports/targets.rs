@@ -52,6 +52,36 @@ fn ids(found: &Value) -> Vec<&str> {
     found["runs"].as_array().expect("runs").iter().map(|run| run["id"].as_str().expect("an id")).collect()
 }
 
+/// As where val.csv was copied without the large train.csv, or while the run went on.
+#[test]
+fn seconds_that_no_row_tells_are_not_known_and_enter_no_mean() {
+    let lab = Lab::new();
+    let losses = |steps: usize| vec![3.0; steps];
+    for (i, lr) in [1e-3, 3e-3].into_iter().enumerate() {
+        for seed in 1..=3u64 {
+            let val = vec![(0, 10.0), (2, 6.0), (4, 3.0 + 0.01 * seed as f64)];
+            let fake =
+                Fake { val, losses: losses(4 - 2 * i), ..Fake::new(&format!("{i}-{seed}"), seed, lr, 3.0) };
+            fake.write(&lab.path("runs"));
+        }
+    }
+    let of = |ways: [&str; 2]| {
+        let found = document(&lab, &["--target", "val_loss=4", "--by", "seconds_to_val_loss=4"]);
+        assert_eq!(found["tests"], json!([]));
+        for (id, expected) in ["0-1", "1-1"].into_iter().zip(ways) {
+            let way = &run(&found, id)["targets"][0];
+            let [steps, seconds] = ["steps", "seconds"].map(|of| way[of].is_number());
+            assert_eq!((steps, seconds), (true, expected == "known"), "{id}: {way}");
+        }
+    };
+    of(["known", "unknown"]);
+    for seed in 1..=3 {
+        std::fs::remove_file(lab.path(format!("runs/0-{seed}/train.csv"))).expect("removed");
+    }
+    of(["unknown", "unknown"]);
+    assert!(!text(&lab, &[]).contains("0.0 s"));
+}
+
 #[test]
 fn the_way_to_a_target_is_exact_or_interpolated_and_never_counts_for_a_run_that_did_not_get_there() {
     let lab = lab();
