@@ -69,6 +69,13 @@ pub fn is_put_beside(note: &Path, file: &Path) -> bool {
     maker.is_some() && owner(file) != maker
 }
 
+/// Whether `note` was [put beside](is_put_beside) a file, into a directory that does not [belong](is_of_its_directory)
+/// to who has put it there.
+#[must_use]
+pub fn is_planted(note: &Path, file: &Path) -> bool {
+    is_put_beside(note, file) && !is_of_its_directory(note)
+}
+
 /// Whether a path with the signs of a pattern is that of what is there: it exists, and no other user has put a part
 /// with such signs into a directory that is not theirs, in the place of all that the pattern matches.
 #[must_use]
@@ -107,11 +114,12 @@ pub fn is_of_directory(file: &Path, directory: &Path) -> bool {
     is_theirs && is_of_one_owner(directory, file, directory)
 }
 
-/// Whether a file, and what it leads to, was made by nobody but this user, root and the owner of the directory that it
-/// lies in.
+/// Whether a file, and what it leads to, was certainly made by nobody but this user, root and the owner of the
+/// directory that it lies in. A number that stands for several users is nobody's.
 #[must_use]
 pub fn is_of_its_directory(file: &Path) -> bool {
-    is_of_directory(file, above(file))
+    let mut others = [another_owner(file), another_maker(file)].into_iter().flatten();
+    others.all(|user| users::is_same(user, user)) && is_of_directory(file, above(file))
 }
 
 /// The last of these paths that [another user has made](another_maker), and who: of a path's ancestors the one from

@@ -21,30 +21,17 @@ pub(super) fn mounter(device: u64) -> Option<u32> {
         return *found;
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let ids = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let user = user_of(&mounts, unix::major(device), unix::minor(device)).map(|user| inside(&ids, user));
-    let found = user.filter(|user| is_another(*user));
+    let found = user_of(&mounts, unix::major(device), unix::minor(device)).filter(|user| is_another(*user));
     known.insert(device, found);
     found
 }
 
-/// What a user of the namespace above is called in the one of this process (`user_namespaces(7)`): a mount of that
-/// namespace names its users as they are called there. `ids` are lines as of `/proc/self/uid_map`.
-fn inside(ids: &str, user: u32) -> u32 {
-    let mapped = |line: &str| {
-        let mut fields = line.split_whitespace().map(|field| field.parse::<u32>().ok());
-        let (inside, outside, length) = (fields.next()??, fields.next()??, fields.next()??);
-        let place = user.checked_sub(outside).filter(|place| *place < length)?;
-        inside.checked_add(place)
-    };
-    ids.lines().find_map(mapped).unwrap_or(user)
-}
-
-/// The user who has mounted a device in user space. `mounts` are lines as of `/proc/self/mountinfo`.
+/// The user who has mounted a device in user space for all users. One that is not for all lets nobody else look into
+/// it, however that user is called in this process's namespace. `mounts` are lines as of `/proc/self/mountinfo`.
 fn user_of(mounts: &str, major: u32, minor: u32) -> Option<u32> {
     let (kind, options) = of_device(mounts, major, minor)?;
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
-    user.filter(|_| kind.starts_with("fuse"))?.parse().ok()
+    user.filter(|_| kind.starts_with("fuse") && is_for_all(kind, options))?.parse().ok()
 }
 
 /// What `statfs(2)` says of a file system in user space.
@@ -64,10 +51,12 @@ pub(super) fn may_be_private(file: &OwnedFd) -> bool {
 
 /// Whether a mount of a device is one for all users. `mounts` are lines as of `/proc/self/mountinfo`.
 fn allows_others(mounts: &str, major: u32, minor: u32) -> bool {
+    of_device(mounts, major, minor).is_some_and(|(kind, options)| is_for_all(kind, options))
+}
+
+fn is_for_all(kind: &str, options: &str) -> bool {
     // that of a virtual machine speaks the same protocol and has no owner
-    of_device(mounts, major, minor).is_some_and(|(kind, options)| {
-        kind == "virtiofs" || options.split(',').any(|option| option == "allow_other")
-    })
+    kind == "virtiofs" || options.split(',').any(|option| option == "allow_other")
 }
 
 /// The kind of the file system on a device, and its options. In the lines of `/proc/self/mountinfo`
@@ -97,18 +86,11 @@ mod tests {
     fn what_a_mount_in_user_space_says_is_its_users() {
         let mounts = "36 35 0:31 / /home/a/x rw - fuse.sshfs b:/ rw,user_id=1000,group_id=1000,allow_other\n\
                       37 35 0:32 / /tmp rw - tmpfs tmpfs rw,user_id=1000\n\
-                      38 35 0:33 / /data rw - fuse.glusterfs c:/ rw,user_id=0,allow_other\n";
+                      38 35 0:33 / /data rw - fuse.glusterfs c:/ rw,user_id=0,allow_other\n\
+                      39 35 0:34 / /home/b/x rw - fuse.sshfs b:/ rw,user_id=1000,group_id=1000\n";
         let of = |minor| user_of(mounts, 0, minor);
-        assert_eq!([31, 32, 33, 34].map(of), [Some(1000), None, Some(0), None]);
+        assert_eq!([31, 32, 33, 34, 35].map(of), [Some(1000), None, Some(0), None, None]);
         assert_eq!(owner(7, u64::MAX), 7, "of what is not mounted");
-    }
-
-    #[test]
-    fn users_of_the_namespace_above_are_called_as_in_the_own_one() {
-        let ids = "         0       1000          1\n         1     100000      65536\n";
-        let names = [1000, 100_000, 165_535, 165_536, 1001, 0].map(|user| inside(ids, user));
-        assert_eq!(names, [0, 1, 65_536, 165_536, 1001, 0]);
-        assert_eq!(["", "0 0 4294967295", "x", "1 2"].map(|ids| inside(ids, 1000)), [1000; 4]);
     }
 
     #[test]

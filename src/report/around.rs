@@ -56,14 +56,17 @@ impl Around {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock {
     is_needed: bool,
+    /// Steps that were taken before those of the run itself, which takes no time for them.
+    before: f64,
     /// Steps and seconds, in order.
     times: Vec<(f64, f64)>,
 }
 
 impl Clock {
     /// A clock that notes times for a cut that is one, or for a search that asks for them.
-    pub(super) fn new(cut: Option<Cut>, is_asked: bool) -> Self {
-        Self { is_needed: is_asked || cut.is_some_and(|cut| cut.axis == Axis::Time), times: Vec::new() }
+    pub(super) fn new(cut: Option<Cut>, is_asked: bool, before: u64) -> Self {
+        let is_needed = is_asked || cut.is_some_and(|cut| cut.axis == Axis::Time);
+        Self { is_needed, before: before as f64, times: Vec::new() }
     }
 
     /// Whether it notes times.
@@ -80,12 +83,12 @@ impl Clock {
 
     /// The age in seconds of an evaluation after so many steps; not a number where no row tells of the last of them.
     pub(super) fn at(&self, steps: f64) -> f64 {
-        match self.times.partition_point(|(step, _)| *step < steps) {
-            0 if steps == 0.0 || !self.times.is_empty() => 0.0,
-            0 => f64::NAN,
-            after if after == self.times.len() && self.times[after - 1].0 + 1.0 < steps => f64::NAN,
-            after => self.times[after - 1].1,
+        if steps <= self.before {
+            return 0.0;
         }
+        let after = self.times.partition_point(|(step, _)| *step < steps);
+        let last = after.checked_sub(1).map(|last| self.times[last]);
+        last.filter(|(step, _)| *step + 1.0 >= steps).map_or(f64::NAN, |(_, seconds)| seconds)
     }
 }
 
@@ -108,13 +111,13 @@ mod tests {
 
     #[test]
     fn what_no_row_tells_of_has_no_age() {
-        let mut clock = Clock::new(None, true);
-        assert!(clock.at(4.0).is_nan() && clock.at(0.0) == 0.0);
-        for step in 2..4 {
+        let mut clock = Clock::new(None, true, 2);
+        assert!(clock.at(4.0).is_nan() && clock.at(2.0) == 0.0);
+        for step in [3, 4, 6] {
             clock.take(f64::from(step), f64::from(step));
         }
-        assert_eq!([0.0, 2.0, 3.0, 4.0].map(|steps| clock.at(steps)), [0.0, 0.0, 2.0, 3.0]);
-        assert!(clock.at(5.0).is_nan());
+        assert_eq!([0.0, 2.0, 4.0, 5.0, 7.0].map(|steps| clock.at(steps)), [0.0, 0.0, 3.0, 4.0, 6.0]);
+        assert!([3.0, 6.0, 8.0].into_iter().all(|steps| clock.at(steps).is_nan()));
         let mut around = Around::default();
         around.take(f64::NAN, 3.0, 1.0);
         assert!(!around.is_known());

@@ -77,7 +77,7 @@ pub fn document(comparison: &Comparison) -> String {
                 group.copies.iter().map(|&(copy, _)| comparison.runs[copy].id.as_str()).collect();
             let reached = targets.iter().map(|target| {
                 let (reached, of) = group.count_reached(&comparison.runs, target);
-                json!({ "reached": reached, "of": of })
+                json!({ "reached": reached, "of": of, "open": group.open(&comparison.runs, target).count() })
             });
             json!({
                 "targets": reached.collect::<Vec<_>>(),
@@ -232,7 +232,8 @@ pub fn schema() -> String {
     ]);
     let reached = object(&[
         ("reached", index("runs that reached it, which its means are of")),
-        ("of", index("runs that count, one for each seed")),
+        ("of", index("runs of which it is known, one for each seed")),
+        ("open", index("further runs that may reach it yet, one for each seed")),
     ]);
     let group = object(&[
         ("targets", list(reached, "of each target")),
@@ -262,7 +263,8 @@ pub fn schema() -> String {
         (
             "t",
             or_null(number(
-                "Welch's t; null if a group has one run, nothing varies, or evaluations leave the order open",
+                "Welch's t; null if a group has one run, nothing varies, or evaluations or runs that may reach a \
+                 target yet leave the order open",
             )),
         ),
         ("df", or_null(number("degrees of freedom by Welch and Satterthwaite"))),

@@ -68,7 +68,7 @@ pub fn gather(
     let mut search = Search::new(targets);
     let mut reached = false;
     // evaluations have no clock of their own: they are as old as the step before them
-    let mut clock = Clock::new(cut, search.is_on());
+    let mut clock = Clock::new(cut, search.is_on(), facts.steps_before());
     let (mut each, mut last) = Fold::of_log(dir::TRAIN_CSV, further, values);
     if cut.is_some() {
         each.append(&mut last);

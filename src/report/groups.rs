@@ -5,7 +5,7 @@ use super::footing::Footing;
 use super::metrics::Metric;
 use super::numbers::significant;
 use super::runs::Run;
-use super::sooner::is_unknown;
+use super::sooner::{is_overtaking, is_unknown};
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
 use super::target::Target;
 use crate::recipe::keys::SEED;
@@ -75,6 +75,11 @@ impl Group {
     pub fn count_reached(&self, runs: &[Run], target: &Target) -> (usize, usize) {
         let reached: Vec<bool> = self.reached(runs, target).map(|(_, reached)| reached).collect();
         (reached.iter().filter(|reached| **reached).count(), reached.len())
+    }
+
+    /// Its runs, one for each seed, that may reach a target yet.
+    pub fn open<'a>(&'a self, runs: &'a [Run], target: &'a Target) -> impl Iterator<Item = usize> + 'a {
+        self.counted().filter(move |&i| !runs[i].is_altered() && target.is_open(&runs[i]))
     }
 
     /// Its runs, one for each seed, that are left out because they are not complete.
@@ -204,8 +209,11 @@ pub struct Verdict {
     pub spreads: (Spread, Spread),
     /// Whether evaluations do not tell which of the two is better, or reached a target sooner.
     pub is_unknown: bool,
+    /// Whether the way to a target is that of the sooner runs of a group alone: others are as far, and may reach it
+    /// yet.
+    pub is_early: bool,
     /// The test, the better group's sample first; `None` if a group has a single seed or nothing varies, and where the
-    /// order is unknown.
+    /// order is unknown or it is too early.
     pub test: Option<Welch>,
     /// The p-value held against the number of pairs.
     pub p_adjusted: Option<f64>,
@@ -261,12 +269,14 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
             let of_several = tested.filter(|(tested, _)| *tested != other && second.sd.is_some());
             let (best, first) = of_several.unwrap_or(best);
             let is_unknown = is_unknown([&groups[best], &groups[other]], runs, metric);
+            let is_early = [best, other].iter().any(|&group| is_overtaking(&groups[group], runs, metric));
             Verdict {
                 metric: metric.clone(),
                 groups: (best, other),
                 spreads: (first, second),
                 is_unknown,
-                test: welch(first, second).filter(|_| !is_unknown),
+                is_early,
+                test: welch(first, second).filter(|_| !is_unknown && !is_early),
                 p_adjusted: None,
                 interval: None,
                 seeds_needed: None,
@@ -308,6 +318,10 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     let direction = if metric.better == Better::Lower { "lower" } else { "higher" };
     let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {
         return match (a.sd, b.sd) {
+            (Some(_), Some(_)) if verdict.is_early => format!(
+                "{seen} so far, and which is sooner is not known: runs that have come as far may reach the target yet, \
+                 so there is no test"
+            ),
             (Some(_), Some(_)) if verdict.is_unknown && metric.target.is_none() => format!(
                 "{seen}, and which is better is not known: the point of comparison lies between evaluations, and the \
                  values on both sides of it overlap, so there is no test; --at can name a step at which both were \

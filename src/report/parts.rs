@@ -124,9 +124,9 @@ fn found(session: &Session, record: &RunRecord, recipe: &[(String, Json)]) -> BT
     let last_ranks = record.sessions.last().and_then(|last| last.ranks.as_deref());
     for (name, then, last, is_of_machine) in [
         ("run.device", &session.device, Some(record.device.as_str()), true),
-        ("run.processor", &session.processor, processor, true),
+        ("run.processor", &session.processor, processor, false),
         ("run.simd", &session.simd, record.simd.as_deref(), false),
-        ("run.threads", &of_session, of_record.as_deref(), false),
+        ("run.threads", &of_session, of_record.as_deref(), true),
         ("run.ranks", &session.ranks, last_ranks, true),
     ] {
         let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
@@ -212,7 +212,7 @@ impl Shares {
         let others = others.filter_map(|(names, steps)| {
             let is_of_machine = names.iter().any(|name| self.of_machines.contains(name));
             match (names.join(" and "), eighths(*steps)) {
-                (names, 0.0) => is_of_machine.then(|| format!("{names} for less than 1/16")),
+                (names, 0.0) => is_of_machine.then(|| format!("{names} for {steps} steps")),
                 (names, share) => Some(format!("{names} for {share}/8")),
             }
         });

@@ -36,14 +36,20 @@ pub(super) fn table(comparison: &Comparison, measures: &[Measure]) -> Table {
 fn cell(comparison: &Comparison, group: &Group, metric: &Metric, complete: usize) -> Cell {
     let runs = &comparison.runs;
     let reached = metric.target.as_ref().map(|target| group.count_reached(runs, target));
+    let open = metric.target.as_ref().map_or(0, |target| group.open(runs, target).count());
+    let said = |(reached, of): (usize, usize)| match open {
+        0 => format!("{reached} of {of} reached"),
+        open => format!("{reached} of {} reached so far", of + open),
+    };
     let Some(spread) = comparison.spread(group, metric) else {
-        let missed = reached.filter(|(reached, of)| reached < of);
-        return missed
-            .map_or_else(Cell::empty, |(reached, of)| Cell::text(format!("{reached} of {of} reached")));
+        let missed = reached.filter(|(reached, of)| reached < of || open > 0);
+        return missed.map_or_else(Cell::empty, |reached| Cell::text(said(reached)));
     };
     let seeds = match reached {
-        Some((reached, of)) if reached == spread.n && (reached < of || reached != complete) => {
-            format!(" ({reached} of {of} reached)")
+        Some(found @ (reached, of))
+            if reached == spread.n && (reached < of + open || reached != complete) =>
+        {
+            format!(" ({})", said(found))
         }
         _ if spread.n == complete => String::new(),
         _ => format!(" ({} of {})", spread.n, reached.map_or(complete, |(_, of)| of)),

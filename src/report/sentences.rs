@@ -4,6 +4,7 @@ use super::compare::Comparison;
 use super::footing::Footing;
 use super::groups::{Group, sentence};
 use super::metrics::Metric;
+use super::sooner::overtaken;
 use crate::run::RunStatus;
 use crate::wording::count;
 
@@ -56,11 +57,19 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
         let known = groups.iter().flat_map(|group| group.reached(runs, target));
         let (reached, missed): (Vec<_>, Vec<_>) = known.partition(|(_, reached)| *reached);
         let later = reached.iter().filter(|(run, _)| is_diverged(run)).count();
+        let early = groups.iter().map(|group| overtaken(group, runs, target).count()).sum();
         let target = target.shown();
         if !missed.is_empty() {
             let (runs, is) = (count(missed.len(), "run"), is(missed.len()));
             sentences.push(format!(
                 "{runs} that did not reach {target} {is} left out of means and tests of the way there"
+            ));
+        }
+        if early > 0 {
+            let (runs, has, is) = (count(early, "run"), if early == 1 { "has" } else { "have" }, is(early));
+            sentences.push(format!(
+                "{runs} that {has} not reached {target} yet, though as far as others that have, {is} left out of means \
+                 of the way there: they are of the sooner runs, and not tested"
             ));
         }
         if later > 0 {
@@ -85,7 +94,13 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
             Some(_) => "did not come as far".to_owned(),
             None => format!("{is} not finished"),
         };
-        sentences.push(format!("{} that {what} {is} left out of {of_what}", count(others.len(), "run")));
+        let is_sooner = |run: &usize| comparison.cut.is_some() && runs[*run].facts.reached_target.is_some();
+        let sooner = match others.iter().any(is_sooner) {
+            true => ": those that a target of their own has ended were the sooner ones",
+            false => "",
+        };
+        sentences
+            .push(format!("{} that {what} {is} left out of {of_what}{sooner}", count(others.len(), "run")));
     }
     let counted = || groups.iter().flat_map(Group::counted);
     let later =

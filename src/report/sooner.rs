@@ -6,6 +6,7 @@
 use super::groups::Group;
 use super::metrics::Metric;
 use super::runs::Run;
+use super::target::Target;
 use serde_json::Value as Json;
 
 /// The key that says how often runs are evaluated.
@@ -50,6 +51,24 @@ impl End {
         let (first, last) = (self.between[0], other.between[1]);
         first < last || self.is_exact() && first <= last
     }
+}
+
+/// The runs of a group that have come as far as one of its seeds that has reached a target, and may reach it yet:
+/// without them, its ways are those of the sooner seeds.
+pub(super) fn overtaken<'a>(
+    group: &'a Group,
+    runs: &'a [Run],
+    target: &'a Target,
+) -> impl Iterator<Item = usize> + 'a {
+    let reached = group.reached(runs, target).filter_map(|(run, _)| target.way(&runs[run].results));
+    let soonest = reached.map(|[steps, ..]| steps).fold(f64::INFINITY, f64::min);
+    let is_as_far = move |run: &usize| runs[*run].results.get("steps").is_some_and(|steps| steps >= soonest);
+    group.open(runs, target).filter(is_as_far)
+}
+
+/// Whether a metric of a group is a way of which some of its seeds have [overtaken](overtaken) others.
+pub(super) fn is_overtaking(group: &Group, runs: &[Run], metric: &Metric) -> bool {
+    metric.target.as_ref().is_some_and(|target| overtaken(group, runs, target).next().is_some())
 }
 
 /// Whether evaluations leave open which of two groups is better: which reached a target sooner, or has the better value

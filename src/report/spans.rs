@@ -10,6 +10,7 @@ use crate::run::facts::unix_seconds;
 use crate::run::record::Session;
 use crate::run::{RunRecord, RunStatus, dir, lock, status_and_record};
 use std::collections::BTreeSet;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -154,7 +155,10 @@ pub(super) fn beside(runs: &[Run], shown: &[Metric], cut: Option<Cut>) -> Vec<(S
     let named: BTreeSet<PathBuf> = runs.iter().filter_map(|run| whole(&run.path)).collect();
     let dirs: BTreeSet<&Path> = named.iter().filter_map(|run| run.parent()).collect();
     let entries = dirs.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten();
-    let others = entries.filter(|entry| !is_hidden(entry.file_name())).map(|entry| entry.path());
+    let may_be_run = |entry: &DirEntry| {
+        !is_hidden(entry.file_name()) && entry.file_type().is_ok_and(|kind| !kind.is_file())
+    };
+    let others = entries.filter(may_be_run).map(|entry| entry.path());
     let others = others.filter(|path| !named.contains(path));
     let found = others.filter_map(|path| {
         let (status, record) = status_and_record(&path).ok()?;

@@ -141,11 +141,11 @@ impl Target {
         way.to(&self.column, self.value)
     }
 
-    /// Whether a run has not reached it and may do so yet: it trains, or was interrupted before the end of what is
-    /// compared.
+    /// Whether a run has not reached it and may do so yet: it trains, or was interrupted or failed before the end of
+    /// what is compared.
     #[must_use]
     pub fn is_open(&self, run: &Run) -> bool {
-        let goes_on = matches!(run.status, RunStatus::Created | RunStatus::Running | RunStatus::Interrupted);
+        let goes_on = !matches!(run.status, RunStatus::Finished | RunStatus::Diverged);
         goes_on && !run.complete && self.way(&run.results).is_none()
     }
 

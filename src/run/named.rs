@@ -1,7 +1,7 @@
 //! The checkpoint that `RUN@best`, `RUN@latest` or `RUN@1000` names.
 
 use super::checkpoint::{self, CheckpointState, Rejected, list, newest_intact};
-use super::{RunError, RunRecord};
+use super::{RunError, RunRecord, record};
 use std::path::{Path, PathBuf};
 
 /// The directory of the checkpoint of `run` that a word names: `best`, which `run.json` names, `latest`, the newest
@@ -78,7 +78,7 @@ pub fn latest(run: &Path, passed_over: impl FnMut(&Rejected)) -> Result<PathBuf,
 /// # Errors
 /// [`RunError::Malformed`] with both hashes.
 pub fn own(checkpoint: &Path) -> Result<(), RunError> {
-    let run = checkpoint.parent().and_then(Path::parent);
+    let run = checkpoint::above(checkpoint, record::FILE);
     match (run, CheckpointState::read(checkpoint)) {
         (Some(run), Ok(state)) => own_state(run, checkpoint, &state),
         _ => Ok(()),

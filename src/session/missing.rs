@@ -98,11 +98,12 @@ pub fn fetching(named: &Path) -> Option<String> {
 fn literal_directory(named: &Path) -> (PathBuf, String) {
     let parts: Vec<Component> = named.components().collect();
     let last = parts.len().saturating_sub(1);
+    let is_directory = |path: &Path| path.is_dir() && regular::is_spelled(path);
     let mut dir = PathBuf::new();
     for (i, part) in parts.iter().enumerate() {
         let text = part.as_os_str().to_string_lossy();
         match unescaped(&text) {
-            _ if i < last && dir.join(part).is_dir() => dir.push(part),
+            _ if i < last && is_directory(&dir.join(part)) => dir.push(part),
             Some(literal) if i < last => dir.push(literal),
             _ => {
                 let rest: PathBuf = parts[i..].iter().collect();

@@ -9,10 +9,9 @@ use crate::data::origin::{Held, Origins, Stretch, held, stretches};
 use crate::data::{self, Dataset, Format, ShardInfo};
 use crate::plan::lints::{Shards, Shared};
 use crate::recipe::{Overrides, load};
-use crate::run::checkpoint::{CheckpointState, TrainedOn};
+use crate::run::checkpoint::{self, CheckpointState, TrainedOn};
 use crate::run::record::TrainedBefore;
 use crate::run::{RunRecord, dir};
-use crate::weights;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::slice;
@@ -255,7 +254,8 @@ pub(super) struct TrainingData {
 impl TrainingData {
     /// Reads what the checkpoint of a model says, beside the record of its run.
     pub(super) fn of(source: &Source, record: Option<&RunRecord>) -> Self {
-        let state = CheckpointState::read(weights::dir_of(source.weights())).ok();
+        let checkpoint = checkpoint::of_weights(source.weights());
+        let state = checkpoint.and_then(|checkpoint| CheckpointState::read(checkpoint).ok());
         let has_own = state.as_ref().is_none_or(CheckpointState::has_trained);
         let TrainedOn { sets, files } = state.map(|state| state.trained_on()).unwrap_or_default();
         let says_nothing = files.is_empty() && has_own;

@@ -236,8 +236,8 @@ fn weights(
     let dims = Dims::new(&recipe.model);
     let mut notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
     notes.extend(data.and_then(|data| other_tokens(path, dims.vocab_size, &data.tokenizer)));
-    let trained_on =
-        CheckpointState::read(weights::dir_of(path)).map(|state| state.trained_on()).unwrap_or_default();
+    let state = checkpoint::of_weights(path).and_then(|checkpoint| CheckpointState::read(checkpoint).ok());
+    let trained_on = state.map(|state| state.trained_on()).unwrap_or_default();
     notes.extend(data.and_then(|data| perhaps_seen(data, &trained_on)));
     let start = Start::Weights { path: path.to_owned(), digest: digest.clone(), parent, trained_on, notes };
     Ok((start, Some(digest)))

@@ -159,8 +159,7 @@ pub fn contents(path: &Path, file: &mut File) -> Result<Option<Contents>, String
 /// # Errors
 /// What to do about it, without the name of `note`.
 pub fn check_beside(note: &Path, weights: &Path) -> Result<(), String> {
-    let is_refused = |_: &u32| regular::is_put_beside(note, weights) && !regular::is_of_its_directory(note);
-    match regular::another_maker(note).filter(is_refused) {
+    match regular::another_maker(note).filter(|_| regular::is_planted(note, weights)) {
         None => Ok(()),
         Some(user) => Err(format!(
             "it belongs to user {user}, and `{}` beside it does not: copy what you mean into a directory of your own",

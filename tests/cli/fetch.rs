@@ -326,7 +326,7 @@ fn what_comes_without_end_behind_a_file_is_not_waited_for() {
     let (lab, file) = (Lab::new(), contents(9000));
     let right = file.clone();
     let server = hub(file, |file, _, _| Reply::new(200, file).endless());
-    fetch(&lab, &server, &[REPO, "--out", "got", "--timeout", "1"]).expect(0);
+    fetch(&lab, &server, &[REPO, "--out", "got", "--timeout", "600"]).expect(0);
     assert_eq!(fs::read(lab.path("got/x.bin")).expect("read"), right);
 }
 

@@ -280,6 +280,15 @@ fn a_list_with_trailers_without_end_is_given_up() {
 }
 
 #[test]
+fn a_redirect_without_end_is_given_up() {
+    let server = Server::start(|_, _| Reply::new(302, "x").with("Location", "/elsewhere").endless());
+    let lab = Lab::new();
+    fetch(&lab, &server, &[REPO, "--timeout", "1", "--retries", "0"])
+        .says(&["was given up after 1 try", "no byte of the answer came for 10 s"])
+        .expect(1);
+}
+
+#[test]
 fn a_list_of_pages_without_end_is_given_up() {
     let server = Server::start(|asked, _| {
         let host = asked.header("host").expect("a host");

@@ -268,6 +268,38 @@ fn what_another_user_puts_beside_weights_does_not_say_what_they_are() {
     lab.run(["bare.toml"]).expect(0);
 }
 
+/// As where a file of weights lies in a directory that others may write into, or beside what another program has left.
+#[test]
+fn a_state_beside_weights_that_are_no_checkpoint_says_nothing_of_them() {
+    let lab = Lab::new();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/llmc.bin");
+    lab.write("model.bin", fs::read(golden).expect("a file"));
+    lab.shard("rows.bin", &[7; 49]);
+    let state = lab.write("state.json", r#"{"_data_files": [], "_fingerprint": "x"}"#);
+    lab.run(["eval", "model.bin", "--data", "rows.bin"]).expect(0);
+    if given(&state) {
+        lab.run(["eval", "model.bin", "--data", "rows.bin"]).expect(0);
+    }
+}
+
+#[test]
+fn what_another_user_puts_two_directories_above_a_checkpoint_is_not_its_run() {
+    let lab = Lab::new();
+    let run = lab.train(&["schedule.max_steps=4"]);
+    fs::create_dir(lab.path("kept")).expect("a directory");
+    copy(&run.join("checkpoints"), &lab.path("kept/checkpoints"));
+    let checkpoint = "kept/checkpoints/step-00000004";
+    let sample = || lab.run(["sample", checkpoint, "--prompt", "a", "--tokens", "2"]);
+    sample().expect(0);
+    for name in ["recipe.toml", "run.json"] {
+        let theirs = lab.write(&format!("kept/{name}"), "nonsense");
+        if given(&theirs) {
+            sample().expect(0);
+        }
+        fs::remove_file(theirs).expect("removed");
+    }
+}
+
 /// Of all that a name could be, what is there as it is written comes first.
 #[test]
 fn a_directory_of_ones_own_that_holds_the_sign_stays_what_it_is() {

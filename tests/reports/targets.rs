@@ -114,7 +114,10 @@ fn the_way_to_a_target_is_exact_or_interpolated_and_never_counts_for_a_run_that_
     assert_eq!(way("a-3"), missed);
     let groups = found["groups"].as_array().expect("groups");
     let reached = |i: usize| groups[i]["targets"][0].clone();
-    assert_eq!((reached(0), reached(1)), (json!({"reached": 2, "of": 3}), json!({"reached": 3, "of": 3})));
+    assert_eq!(
+        (reached(0), reached(1)),
+        (json!({"reached": 2, "of": 3, "open": 0}), json!({"reached": 3, "of": 3, "open": 0}))
+    );
     let spread = &groups[0]["metrics"]["steps_to_val_loss=4"];
     assert_eq!(spread["n"], 2);
     assert!((spread["mean"].as_f64().expect("a mean") - 8.0 / 3.0).abs() < 1e-9, "{spread}");
@@ -270,7 +273,7 @@ fn accuracies_are_reached_from_below_and_runs_that_still_train_count_as_far_as_t
     assert_eq!((&way("a-2")["steps"], &way("a-2")["interpolated"]), (&json!(2), &json!(true)));
     assert_eq!((&way("a-1")["steps"], &way("a-1")["interpolated"]), (&json!(4), &json!(false)));
     assert_eq!((&way("a-3")["reached"], &way("a-3")["best"]), (&json!(false), &json!(0.3)));
-    assert_eq!(found["groups"][0]["targets"][0], json!({ "reached": 2, "of": 3 }));
+    assert_eq!(found["groups"][0]["targets"][0], json!({ "reached": 2, "of": 3, "open": 0 }));
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
     assert!(table.contains("poems_acc >= 0.5 is not reached by a-3 (best 30.0 %)"), "{table}");
     // two runs have finished, and the way is that of two others
@@ -280,15 +283,58 @@ fn accuracies_are_reached_from_below_and_runs_that_still_train_count_as_far_as_t
     let run = Fake { status: "interrupted", ..Fake::new("a-4", 4, 1e-3, 3.0) }.write(&runs);
     std::fs::write(run.join("val.csv"), "step,tokens,val_loss,poems_acc\n0,0,9,0.25\n").expect("a file");
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
-    for says in
-        ["not reached by a-3 (best 30.0 %)\n", "is not reached yet by a-4", "not yet", "(2 of 3 reached)"]
-    {
+    for says in [
+        "not reached by a-3 (best 30.0 %)\n",
+        "is not reached yet by a-4",
+        "not yet",
+        "(2 of 4 reached so far)",
+    ] {
         assert!(table.contains(says), "{says}: {table}");
     }
     // a run without the column
     Fake::new("b-1", 1, 3e-3, 3.0).write(&runs);
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
     assert!(table.contains("is reached by b-1 is not known: it has no poems_acc"), "{table}");
+}
+
+/// As where a sweep is looked at while it trains: those that have arrived are the sooner ones.
+#[test]
+fn seeds_that_may_reach_a_target_yet_are_counted_and_their_recipe_is_not_tested() {
+    let write = |steps: u64| {
+        let lab = Lab::new();
+        for (i, lr) in [1e-3, 3e-3].into_iter().enumerate() {
+            for seed in 1..=4u64 {
+                let is_open = i == 0 && seed > 2;
+                let reached = 2 + 4 * i as u64 + seed;
+                let end = if is_open { steps } else { 20 };
+                let at = |step: u64| if step >= reached && !is_open { 3.5 } else { 9.0 - step as f64 * 0.01 };
+                let val = (0..=end).map(|step| (step, at(step))).collect();
+                let status = if is_open { "interrupted" } else { "finished" };
+                let fake = Fake::new(&format!("fake-{i}{seed}"), seed, lr, 3.0);
+                let losses = vec![4.0; 20];
+                let run = Fake { status, val, losses, ..fake }.write(&lab.path("runs"));
+                let log = std::fs::read_to_string(run.join("train.csv")).expect("a log");
+                let kept: Vec<&str> = log.lines().take(end as usize + 1).collect();
+                std::fs::write(run.join("train.csv"), kept.join("\n") + "\n").expect("a log");
+            }
+        }
+        (text(&lab, &[]), document(&lab, &["--target", "val_loss=4"]))
+    };
+    let (said, found) = write(10);
+    for expected in
+        ["(2 of 4 reached so far)", "so far, and which is sooner is not known: runs that have come as far"]
+    {
+        assert!(said.contains(expected), "{said}");
+    }
+    let caveat =
+        "2 runs that have not reached val_loss <= 4 yet, though as far as others that have, are left out";
+    assert!(said.contains(caveat) && found["notes"].to_string().contains(caveat), "{said}");
+    assert_eq!(found["tests"][0]["p"], Value::Null);
+    assert_eq!(found["groups"][0]["targets"][0], json!({ "reached": 2, "of": 2, "open": 2 }));
+    // of those that have just begun nobody knows
+    let (said, found) = write(1);
+    assert!(said.contains("(2 of 4 reached so far)") && !said.contains("though as far"), "{said}");
+    assert!(found["tests"][0]["p"].is_number());
 }
 
 #[test]
@@ -632,7 +678,7 @@ fn a_run_that_was_trained_on_after_its_last_evaluation_has_neither_reached_nor_m
                end: a-2 (best 30.0 %)";
     assert!(said.contains(why) && said.contains("is not reached by a-1 (best 50.0 %)"), "{said}");
     let found = document(&lab, &["--target", "poems_acc=0.9"]);
-    assert_eq!(found["groups"][0]["targets"][0], json!({ "reached": 0, "of": 1 }));
+    assert_eq!(found["groups"][0]["targets"][0], json!({ "reached": 0, "of": 1, "open": 0 }));
     // what was reached before is known
     let said = lab.run(["compare", "runs", "--target", "poems_acc=0.3"]).expect(0).stdout.clone();
     assert!(!said.contains("not known"), "{said}");

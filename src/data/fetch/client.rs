@@ -5,19 +5,29 @@ use super::version::Version;
 use super::{FetchError, Settings};
 use crate::{json, regular};
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Body, Error, Proxy, ProxyProtocol, Timeout};
+use ureq::typestate::WithoutBody;
+use ureq::{Body, Error, Proxy, ProxyProtocol, RequestBuilder, Timeout};
 
 /// A server may send a request on this often.
 const REDIRECTS: u32 = 10;
 /// A list of files that is longer is none.
 const LONGEST_LIST: u64 = 64 << 20;
-/// A list of files is given up after this many times the patience with a connection that sends nothing.
+/// A list of files, and an answer that does not begin, is given up after this many times the patience with a connection
+/// that sends nothing.
 const LIST_PATIENCE: u32 = 10;
+/// How long the end of a file is waited for of which all bytes have come.
+const AT_END: Duration = Duration::from_secs(1);
+/// Threads that are left to themselves before servers are given up that leave no end to what they send.
+const MOST_LEFT: u32 = 16;
 
 /// A client of the hub and of other servers.
 pub(super) struct Client {
@@ -26,6 +36,8 @@ pub(super) struct Client {
     token: Option<String>,
     /// How long a connection may send nothing.
     timeout: Duration,
+    /// Threads that were left to themselves.
+    left: AtomicU32,
 }
 
 /// What a request has come to.
@@ -87,7 +99,7 @@ impl Client {
             .user_agent(concat!("runner/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(roots).build());
         let (endpoint, token) = (settings.endpoint.clone(), settings.token.clone());
-        Ok(Self { agent: config.build().into(), endpoint, token, timeout })
+        Ok(Self { agent: config.build().into(), endpoint, token, timeout, left: AtomicU32::new(0) })
     }
 
     /// Sends a request. The token goes to the hub only, and not along where the hub sends the request on. One that is
@@ -102,7 +114,7 @@ impl Client {
         if let Some(token) = self.token.as_deref().filter(|_| is_hub) {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        let response = request.call().map_err(|error| fault(url, error))?;
+        let response = self.answer(url, request)?;
         match response.status().as_u16() {
             200 | 206 | 416 => Ok(response),
             status @ (408 | 425 | 429 | 500..=599) => Err(Fault::Passing {
@@ -121,6 +133,43 @@ impl Client {
                 };
                 Err(Fault::Final(FetchError::Status { url: url.to_owned(), status, help }))
             }
+        }
+    }
+
+    /// The beginning of what a server answers. It is given up after a while: what a server sends with a redirect is
+    /// read to its end, which need not come.
+    fn answer(&self, url: &str, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, Fault> {
+        let (sender, answer) = sync_channel(1);
+        let call = move || drop(sender.send(request.call()));
+        thread::Builder::new().name("request".into()).spawn(call).map_err(no_thread)?;
+        match answer.recv_timeout(self.patience()) {
+            Ok(answer) => answer.map_err(|error| fault(url, error)),
+            Err(_) => Err(self.leave(url, &Broken::Silent(self.patience()))),
+        }
+    }
+
+    /// What it means that a thread is left to itself, which reads from a server without an end.
+    fn leave(&self, url: &str, broken: &Broken) -> Fault {
+        let tries = self.left.fetch_add(1, Ordering::Relaxed) + 1;
+        let why = broken.to_string();
+        match tries < MOST_LEFT {
+            true => Fault::passing(why),
+            false => Fault::Final(FetchError::GaveUp { url: url.to_owned(), tries, why }),
+        }
+    }
+
+    /// The next bytes of a file at `url`; none at its end. One of which all bytes have come has ended, whatever comes
+    /// behind it.
+    pub(super) fn next_bytes(&self, url: &str, body: &Patient, is_whole: bool) -> Result<Vec<u8>, Fault> {
+        // a little longer than a connection may send nothing, which has an error of its own
+        let patience = if is_whole { AT_END } else { self.timeout + AT_END };
+        match body.next(patience) {
+            Ok(piece) => Ok(piece),
+            Err(broken @ Broken::Silent(_)) => match self.leave(url, &broken) {
+                Fault::Passing { .. } if is_whole => Ok(Vec::new()),
+                fault => Err(fault),
+            },
+            Err(broken) => Err(Fault::passing(broken.to_string())),
         }
     }
 
@@ -154,12 +203,6 @@ impl Client {
             _ => return Ok(None),
         };
         Ok(Some(Answer { start, total, is_page, version, body: body(response, u64::MAX)? }))
-    }
-
-    /// How long a file may come without a byte of it, where others come: a little longer than a connection may send
-    /// nothing, which has an error of its own.
-    pub(super) fn patience_with_file(&self) -> Duration {
-        self.timeout + Duration::from_secs(1)
     }
 
     /// How long all pages of a list may take, without the waits for a server that asks for time.
@@ -205,7 +248,11 @@ impl Client {
 /// The body of an answer, of at most so many bytes.
 fn body(response: Response<Body>, limit: u64) -> Result<Patient, Fault> {
     let reader = response.into_body().into_with_config().limit(limit).reader();
-    Patient::new(reader).map_err(|error| Fault::passing(format!("no thread could be started: {error}")))
+    Patient::new(reader).map_err(no_thread)
+}
+
+fn no_thread(error: io::Error) -> Fault {
+    Fault::passing(format!("no thread could be started: {error}"))
 }
 
 /// Whether an address names a user at its server, who mostly has a password.

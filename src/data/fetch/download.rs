@@ -270,8 +270,7 @@ impl Folder {
             if stop.load(Ordering::Relaxed) {
                 return Err(Fault::Final(FetchError::Stopped));
             }
-            let piece = answer.body.next(client.patience_with_file());
-            let piece = piece.map_err(|broken| Fault::passing(broken.to_string()))?;
+            let piece = client.next_bytes(&wanted.url, &answer.body, end == Some(held))?;
             if piece.is_empty() {
                 break;
             }

@@ -157,8 +157,8 @@ pub enum FetchError {
     },
     /// Too many failures in a row.
     #[error(
-        "`{url}` was given up after {tries} tries without a further byte: {why}. What has come is kept: the same \
-         command goes on from there"
+        "`{url}` was given up after {tries} {} without a further byte: {why}. What has come is kept: the same \
+         command goes on from there", if *.tries == 1 { "try" } else { "tries" }
     )]
     GaveUp {
         /// The address.

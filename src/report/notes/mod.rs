@@ -205,7 +205,10 @@ fn changed_between(comparison: &Comparison) -> Vec<(&str, ByContents<'_>)> {
             if let (Some(path), Some(contents)) = (run.value(key), digest(run, key)) {
                 // which part or which set of the files it is of
                 let said = |value: Option<&serde_json::Value>| value.map(ToString::to_string);
-                let part = (said(run.value("data.val_fraction")), said(run.value("data.val_main")));
+                let fraction = run.value("data.val_fraction");
+                // a text is parted behind a number of tokens
+                let tokenizer = fraction.and_then(|_| run.value("data.tokenizer"));
+                let part = (said(fraction), said(tokenizer), said(run.value("data.val_main")));
                 let of_path = by_path.entry((path.to_string(), part)).or_default();
                 of_path.entry(contents.clone()).or_default().push(run);
             }

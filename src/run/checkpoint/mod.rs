@@ -16,6 +16,7 @@ use super::{RunError, deletion, dir, files};
 use crate::engine::State;
 use crate::model::{ParamLayout, Tensor};
 use crate::regular::{self, OpenDir};
+use crate::weights;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,12 +61,27 @@ pub fn is_checkpoint(path: &Path) -> bool {
     path.join(state::FILE).is_file()
 }
 
+/// The directory of the checkpoint that weights are of; `None` for a file that is not called like the model of one:
+/// what lies beside it is no state of it.
+#[must_use]
+pub fn of_weights(path: &Path) -> Option<&Path> {
+    let is_model = || path.file_name().is_some_and(|name| name == MODEL);
+    (path.is_dir() || is_model()).then(|| weights::dir_of(path))
+}
+
 /// The run that a directory of checkpoints is of, by where it lies: `RUN/checkpoints/NAME`.
 #[must_use]
 pub fn run_of(checkpoint: &Path) -> Option<&Path> {
-    let checkpoints = checkpoint.parent()?;
-    let is_theirs = checkpoints.file_name()? == dir::CHECKPOINTS;
-    checkpoints.parent().filter(|above| is_theirs && dir::is_run(above))
+    above(checkpoint, dir::RECIPE).filter(|above| dir::is_run(above))
+}
+
+/// The directory of a checkpoint's run, by where it lies, unless another user has put this file of a run there to whom
+/// neither that directory nor the checkpoints belong.
+pub(super) fn above<'a>(checkpoint: &'a Path, file: &str) -> Option<&'a Path> {
+    let checkpoints =
+        checkpoint.parent().filter(|above| above.file_name() == Some(dir::CHECKPOINTS.as_ref()))?;
+    let is_planted = |above: &Path| regular::is_planted(&above.join(file), checkpoints);
+    checkpoints.parent().filter(|above| !is_planted(above))
 }
 
 /// The directory of a step's checkpoint.

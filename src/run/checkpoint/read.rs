@@ -5,7 +5,7 @@ use super::super::error::{Context, RunError};
 use super::super::fault;
 use super::super::tensors::{Found, TensorFile, stored_len, unfit};
 use super::state::{self, CheckpointState};
-use super::{CONFIG, MODEL, OPTIMIZER, file_of, run_of, stated_step, tensor_name, tensors};
+use super::{CONFIG, MODEL, OPTIMIZER, file_of, of_weights, run_of, stated_step, tensor_name, tensors};
 use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
 use crate::regular;
@@ -140,12 +140,12 @@ impl Reader {
 }
 
 /// Checks that the model which a checkpoint holds is the one that was saved: every file but the optimizer's, which a
-/// model does without, against its digest. `path` is the checkpoint or a file in it; of weights from elsewhere there
-/// is nothing to check.
+/// model does without, against its digest. `path` is the checkpoint or its model; of weights from elsewhere there is
+/// nothing to check.
 ///
 /// Errors: [`RunError::Damaged`] naming what is wrong; those of [`CheckpointState::read`] that are no damage.
 pub fn verify_model(path: &Path) -> Result<(), RunError> {
-    let checkpoint = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let Some(checkpoint) = of_weights(path) else { return Ok(()) };
     let is_in_run = run_of(checkpoint).is_some();
     if !is_in_run && checkpoint.join(state::FILE).symlink_metadata().is_err() {
         return Ok(());
