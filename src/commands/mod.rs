@@ -191,7 +191,8 @@ fn explain_missing_threads() {
         if panic.payload_as_str().is_some_and(is_of_missing_thread) {
             terminal::say(
                 "error: the system starts no more threads: raise its limit of processes (`ulimit -u`) or of memory \
-                 (`ulimit -v`), or end other processes, then run the same command again",
+                 (`ulimit -v`), end other processes, or let a container's seccomp profile allow `clone3`, then run the \
+                 same command again",
             );
         } else if terminal::speaks_json() {
             terminal::say(&format!("error: {panic}"));
@@ -201,9 +202,10 @@ fn explain_missing_threads() {
     }));
 }
 
-/// Whether a panic's message is about a thread that was not started for want of resources.
+/// Whether a panic's message is about a thread that was not started for want of resources, or that a container forbids.
 fn is_of_missing_thread(message: &str) -> bool {
-    message.contains("thread") && message.contains("kind: WouldBlock")
+    let kinds = ["kind: WouldBlock", "kind: PermissionDenied", "kind: OutOfMemory"];
+    message.contains("thread") && kinds.iter().any(|kind| message.contains(kind))
 }
 
 /// Refuses vector instructions that are asked for and not to be had.
@@ -303,9 +305,10 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_not_started_is_told_from_other_panics() {
-        let refused = std::io::Error::from_raw_os_error(libc::EAGAIN);
-        // as `std::thread::scope` panics
-        assert!(is_of_missing_thread(&format!("failed to spawn thread: {refused:?}")));
+        for refused in [libc::EAGAIN, libc::EPERM, libc::ENOMEM].map(std::io::Error::from_raw_os_error) {
+            // as `std::thread::scope` panics
+            assert!(is_of_missing_thread(&format!("failed to spawn thread: {refused:?}")));
+        }
         for other in ["index out of bounds", "failed to spawn thread: no name", "a lock: kind: WouldBlock"] {
             assert!(!is_of_missing_thread(other), "{other}");
         }

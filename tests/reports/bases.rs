@@ -923,6 +923,9 @@ fn differences_of_scores_that_few_examples_leave_open_are_told_of() {
     let note = "a difference in poems_acc may be that of the examples at hand, which no test over seeds shows: over \
                 them, its standard error is up to 6.5 percentage points";
     assert!(said(60).contains(note), "{}", said(60));
+    let way = "the first evaluation with poems_acc >= 0.4 may owe it to the 60 examples at hand: over them, the standard \
+               error of such a score is 6.4 percentage points";
+    assert!(text(&lab, &["--target", "poems_acc=0.4"]).contains(way));
     assert!(!said(10_000).contains("standard error"), "{}", said(10_000));
     // those that `runner eval` has measured stand beside the score
     runs(&lab, |_| (json!({}), "step,tokens,val_loss\n4,1024,3.{}\n"));

@@ -3,8 +3,10 @@
 use super::super::compare::{Comparison, Options};
 use super::super::metrics::{self, Metric};
 use super::super::runs::Run;
+use super::super::target::Target;
 use crate::run::column::Unit;
 use crate::run::columns::task_of;
+use crate::wording::thousands;
 use std::path::PathBuf;
 
 /// What `eval.csv` calls the standard error of an accuracy.
@@ -33,7 +35,7 @@ pub(super) fn of_few_examples(comparison: &Comparison) -> Vec<String> {
             let examples =
                 run.facts.examples.get(task_of(&metric.column)?).filter(|examples| **examples > 1)?;
             let accuracy = run.results.get(&metric.name)?;
-            Some((accuracy * (1.0 - accuracy) / (*examples - 1) as f64).sqrt())
+            Some(error_of_few(accuracy, *examples))
         };
         run.results.get(&error_of(metric)).or_else(by_number).filter(|error| error.is_finite())
     };
@@ -55,11 +57,27 @@ pub(super) fn of_few_examples(comparison: &Comparison) -> Vec<String> {
             metric.unit.apart(error, 0.0)
         ))
     };
-    comparison
-        .judged
-        .iter()
-        .map(|(metric, _)| metric)
-        .filter(|metric| is_accuracy(metric))
-        .filter_map(note)
-        .collect()
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    let ways = comparison.targets.iter().filter_map(|target| of_target(comparison, target));
+    judged.filter(|metric| is_accuracy(metric)).filter_map(note).chain(ways).collect()
+}
+
+/// That an accuracy which is to be reached may be reached by the examples at hand: of many evaluations near it, the
+/// first that crosses it is a lucky one.
+fn of_target(comparison: &Comparison, target: &Target) -> Option<String> {
+    let task = task_of(&target.column)?;
+    let examples = comparison.runs.iter().filter_map(|run| run.facts.examples.get(task).copied());
+    let fewest = examples.filter(|examples| *examples > 1).min()?;
+    Some(format!(
+        "the first evaluation with {} may owe it to the {} examples at hand: over them, the standard error of such a \
+         score is {}",
+        target.shown(),
+        thousands(fewest),
+        target.best.unit.apart(error_of_few(target.value, fewest), 0.0)
+    ))
+}
+
+/// The standard error of an accuracy over so many examples, as that of a mean.
+fn error_of_few(accuracy: f64, examples: u64) -> f64 {
+    (accuracy * (1.0 - accuracy) / (examples - 1) as f64).sqrt()
 }
