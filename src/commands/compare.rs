@@ -183,7 +183,10 @@ fn check_key(name: &str, options: &Options, comparison: &Comparison) -> anyhow::
     if known {
         return Ok(());
     }
-    let keys = comparison.differences.differing.join(", ");
+    let keys = match comparison.differences.differing.join(", ") {
+        keys if keys.is_empty() => "nothing".to_owned(),
+        keys => keys,
+    };
     Err(UsageError(format!(
         "cannot sort by `{name}`: it is no metric and no key of these runs; they differ in {keys}"
     ))

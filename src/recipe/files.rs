@@ -184,7 +184,10 @@ impl Loader<'_> {
         };
         let index = self.files.len();
         let source = Arc::new(Source { medium: target.medium(), text, rank: index });
-        let parsed = parse::document(&source, self.diagnostics);
+        let parsed = match (target, named) {
+            (Target::File(path), Some(named)) => self.base_document(path, &source, named)?,
+            _ => parse::document(&source, self.diagnostics),
+        };
         let extends = parsed.extends.clone();
         self.files.push(File { path: target.path(), dir: target.dir(), source, parsed, bases: Vec::new() });
         self.known.insert(identity, index);
@@ -199,6 +202,24 @@ impl Loader<'_> {
         Some(index)
     }
 
+    /// Reads the text of a file that somebody's recipe names. Messages show lines of it, which may be for nobody else
+    /// to see, so they must be those of a recipe.
+    fn base_document(&mut self, path: &Path, source: &Arc<Source>, named: &Place) -> Option<Parsed> {
+        let mut found = Diagnostics::default();
+        let parsed = parse::document(source, &mut found);
+        if found.is_empty() || parsed.is_of_recipe() {
+            self.diagnostics.append(found);
+            return Some(parsed);
+        }
+        let problem =
+            Problem::new(format!("`extends`: `{}` is no recipe", path.display()), named.clone()).help(
+                "it sets no key in a table of a recipe, and has what a recipe has not; its lines are not shown, for \
+                 they may be secret: `runner explain` of the file itself shows them",
+            );
+        self.diagnostics.push(problem);
+        None
+    }
+
     fn read(&mut self, path: &Path, named: Option<&Place>) -> Option<String> {
         let unreadable = match source::read(path) {
             Ok(text) => return Some(text),
@@ -210,14 +231,11 @@ impl Loader<'_> {
             Arc::new(Source { medium: Medium::File(path.to_path_buf()), text, rank: self.files.len() })
         };
         let problem = match (named, unreadable.readable) {
-            (named, Some(text)) => {
+            (Some(named), _) => Problem::new(title, named.clone()),
+            (None, Some(text)) => {
                 let end = text.len();
-                let problem = Problem::new(title, Place::at(&own(text), end..end)).label("here");
-                named
-                    .into_iter()
-                    .fold(problem, |problem, named| problem.context(named.clone(), "extended here"))
+                Problem::new(title, Place::at(&own(text), end..end)).label("here")
             }
-            (Some(named), None) => Problem::new(title, named.clone()),
             (None, None) => Problem::new(title, Place::whole(&own(String::new()))),
         };
         self.diagnostics.push(problem.help(unreadable.help));

@@ -36,6 +36,15 @@ pub(super) struct Parsed {
     pub(super) is_partial: bool,
 }
 
+impl Parsed {
+    /// Whether it is certainly of a recipe: it extends another one, or sets a key in a table, well or not. What is in
+    /// no table, as `name`, other programs have as well.
+    pub(super) fn is_of_recipe(&self) -> bool {
+        let set = self.entries.iter().map(|entry| entry.key).chain(self.broken.iter().copied());
+        !self.extends.is_empty() || set.into_iter().any(|key| !key.table().is_empty())
+    }
+}
+
 /// Reads a recipe file's text.
 pub(super) fn document(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Parsed {
     let (table, errors) = DeTable::parse_recoverable(&source.text);

@@ -131,12 +131,14 @@ impl Source {
         }
     }
 
-    /// The prompt that the recipe of its run has; `None` for weights from elsewhere.
-    #[must_use]
-    pub fn prompt(&self) -> Option<String> {
-        let values = recipe::values_of(self.run()?).unwrap_or_default();
+    /// The prompt that the recipe of its run has; `None` for one without a prompt, and for weights from elsewhere.
+    ///
+    /// # Errors
+    /// Why the recipe cannot be read.
+    pub fn prompt(&self) -> Result<Option<String>, Unreadable> {
+        let values = self.run().map(recipe::values_of).transpose()?.unwrap_or_default();
         let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
-        value("sample.prompt")?.as_str().map(str::to_owned)
+        Ok(value("sample.prompt").and_then(|prompt| prompt.as_str()).map(str::to_owned))
     }
 
     /// What its token ids stand for: as the `tokenizer.json` beside the weights says if that is one of characters or

@@ -184,8 +184,8 @@ pub trait Events {
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
     /// It is time to save.
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
-    /// Whether what is read and written is still what it was: asked before a validation loss is reported, and on all
-    /// ranks before any of them takes part in a checkpoint.
+    /// Whether what is read and written is still what it was: asked before a validation loss is reported, where a run
+    /// diverges, and on all ranks before any of them takes part in a checkpoint.
     fn check(&mut self, _progress: &Progress) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -214,8 +214,25 @@ pub fn train<E: Events>(
     progress: &mut Progress,
     events: &mut E,
 ) -> Result<Outcome, TrainError<E::Error>> {
-    let mut buffer = RowBuffer::new(config);
     let events = &mut Agreed::new(comm, events);
+    let outcome = steps(comm, engine, training, evaluations, config, progress, events)?;
+    if let Outcome::Diverged { .. } = outcome {
+        // of data that are others now, nothing is said of the recipe
+        events.working(|events| events.check(progress)).map_err(TrainError::Events)?;
+    }
+    Ok(outcome)
+}
+
+fn steps<E: Events>(
+    comm: &dyn Comm,
+    engine: &mut dyn Engine,
+    training: &dyn Rows,
+    evaluations: &Evaluations,
+    config: &TrainConfig,
+    progress: &mut Progress,
+    events: &mut Agreed<E>,
+) -> Result<Outcome, TrainError<E::Error>> {
+    let mut buffer = RowBuffer::new(config);
     events.compare(engine, progress)?;
     events.compare_evaluations(evaluations)?;
     progress.kept = progress.kept.filter(|_| config.keep_best);

@@ -192,4 +192,8 @@ fn without_a_prompt_a_run_begins_as_its_own_samples_do() {
         std::fs::copy(run.join("checkpoints/step-00000012").join(name), alone.join(name)).expect("a copy");
     }
     assert!(!say(&alone, &[]).is_empty());
+    // where the recipe cannot be read, its prompt is missed
+    std::fs::write(run.join("recipe.toml"), "no recipe").expect("written");
+    let run = run.display().to_string();
+    lab.run(["sample", &run, "--tokens", "2"]).expect(0).says(&["warning: ", "recipe.toml", "--prompt"]);
 }

@@ -3,6 +3,7 @@
 use crate::support;
 
 use std::fs;
+use std::io::Write;
 use support::{Lab, checkpoints, column, essence, everything, record, rows, tiny, train_csv};
 
 /// Data that is easy but for a few rows of noise: steps that read those stand out.
@@ -92,6 +93,39 @@ fn a_spike_stops_the_run_before_it_is_applied() {
     resumed.expect(0).says(&["step 18 of 30"]);
     let free = lab.train_in("free", &SPIKY[..5]);
     assert_eq!(column(&run, "loss"), column(&free, "loss"));
+}
+
+/// What stands out may be what somebody has written over the data.
+#[test]
+fn a_spike_of_data_that_were_changed_says_nothing_of_the_recipe() {
+    let lab = lab();
+    let spiky = fs::read(lab.path("data/spike.bin")).expect("a shard");
+    let easy: Vec<u16> = (0..33 * 8 * 40).map(|i| (i % 7) as u16).collect();
+    let path = lab.shard("data/spike.bin", &easy);
+    let good = fs::read(&path).expect("a shard");
+    // a checkpoint would look at the data before
+    let sets = [&SPIKY[..4], &["checkpoint.every=0"], &SPIKY[5..]].concat();
+    let whole = essence(&lab.train_in("whole", &sets));
+    let (live, gate) = lab.held(lab.command(tiny("runs", &sets)), "csv.before_row:15");
+    gate.reached();
+    let run = lab.only_run("runs");
+    let write = |bytes: &[u8]| {
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(bytes))
+            .expect("written");
+    };
+    write(&spiky);
+    gate.open();
+    live.end().expect(1).says(&["spike.bin` was changed while it is in use"]);
+    assert_eq!(
+        (record(&run)["status"].as_str(), record(&run)["data_changed"].as_bool()),
+        (Some("failed"), Some(true))
+    );
+    write(&good);
+    lab.run(tiny("runs", &sets)).expect(0);
+    assert!(essence(&run) == whole);
 }
 
 #[test]

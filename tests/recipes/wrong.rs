@@ -352,6 +352,31 @@ fn bases() {
     snapshot("bases", [missing, cycle, itself, unreadable, inherited].join("\n────────\n"));
 }
 
+/// A recipe that comes from anyone may name what nobody else may see.
+#[test]
+fn lines_of_a_file_that_is_no_recipe_are_not_shown_though_a_recipe_extends_it() {
+    let recipes = Recipes::with(&format!("extends = \"private\"\n{REQUIRED}"));
+    for private in [
+        "[default]\naws_access_key_id = SECRET\naws_secret_access_key = SECRET/K7\n",
+        "https://bob:SECRET@example.com\n",
+        "SECRET\n",
+        "machine example.com login bob password SECRET\n",
+        "name = \"SECRET\"\ntoken = \"SECRET\"\n",
+        "[data]\ntype = \"s3\"\nkey = \"SECRET\"\n",
+    ] {
+        let said = recipes.write("private", private).bad(&Overrides::default());
+        assert!(!said.contains("SECRET"), "{said}");
+        let (title, place) = ("`extends`: `DIR/private` is no recipe", "extends = \"private\"");
+        assert!(said.contains(title) && said.contains(place), "{said}");
+    }
+    let said = recipes.write("private", b"SECRET\xe9\n").bad(&Overrides::default());
+    assert!(!said.contains("SECRET") && said.contains("it is not UTF-8: byte 0xe9 at offset 6"), "{said}");
+    // those of a recipe are, and a base may be of what is in no table
+    let said = recipes.write("private", "[model]\nn_layer = 2\nn_layrs = 3\n").bad(&Overrides::default());
+    assert!(said.contains("n_layrs = 3"), "{said}");
+    recipes.write("private", "seed = 3\n").good(&Overrides::default());
+}
+
 #[test]
 fn files() {
     let recipes = Recipes::with(REQUIRED);

@@ -11,6 +11,7 @@ use crate::engine::memory::Mode;
 use crate::session::UsageError;
 use crate::session::model::{self, Model, Options, Source};
 use crate::train::sample::{Beginning, Sampling, generate};
+use crate::weights::Unreadable;
 use serde_json::json;
 use std::ops::ControlFlow;
 use text::{Continuation, Printer};
@@ -24,7 +25,14 @@ type Prompt = (Vec<u32>, bool);
 /// What a text begins with where no prompt was given: the prompt of the run's recipe, else the token with which
 /// documents begin, else, in a vocabulary without it, the first one. The flag says whether it is shown.
 fn unasked(tokenizer: &Tokenizer, source: &Source, vocab_size: usize) -> Prompt {
-    let text = source.prompt().unwrap_or_default();
+    let text = source.prompt().unwrap_or_else(|Unreadable { file, problem }| {
+        let file = file.display();
+        say(&format!(
+            "warning: {problem} (`{file}`): the text begins without the prompt of the run; --prompt has one"
+        ));
+        None
+    });
+    let text = text.unwrap_or_default();
     match (tokenizer.prompt(&text, vocab_size), tokenizer.prompt("", vocab_size)) {
         (Ok(prompt), _) => (prompt, !text.is_empty()),
         (Err(_), Ok(begin)) => (begin, false),
