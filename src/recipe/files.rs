@@ -211,11 +211,11 @@ impl Loader<'_> {
             self.diagnostics.append(found);
             return Some(parsed);
         }
-        let problem =
-            Problem::new(format!("`extends`: `{}` is no recipe", path.display()), named.clone()).help(
-                "it sets no key in a table of a recipe, and has what a recipe has not; its lines are not shown, for \
-                 they may be secret: `runner explain` of the file itself shows them",
-            );
+        let title = format!("`extends`: `{}` has mistakes, and may be no recipe", path.display());
+        let problem = Problem::new(title, named.clone()).help(
+            "it sets no key in a table without a mistake; its lines are not shown, for they may be secret: if it is a \
+             recipe, `runner explain` of it alone shows them",
+        );
         self.diagnostics.push(problem);
         None
     }

@@ -37,11 +37,10 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    /// Whether it is certainly of a recipe: it extends another one, or sets a key in a table, well or not. What is in
-    /// no table, as `name`, other programs have as well.
+    /// Whether it is certainly of a recipe: it extends another one, or sets a key in a table to a value that it may
+    /// have. What is in no table, as `name`, other programs have as well.
     pub(super) fn is_of_recipe(&self) -> bool {
-        let set = self.entries.iter().map(|entry| entry.key).chain(self.broken.iter().copied());
-        !self.extends.is_empty() || set.into_iter().any(|key| !key.table().is_empty())
+        !self.extends.is_empty() || self.entries.iter().any(|entry| !entry.key.table().is_empty())
     }
 }
 

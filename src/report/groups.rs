@@ -77,9 +77,11 @@ impl Group {
         (reached.iter().filter(|reached| **reached).count(), reached.len())
     }
 
-    /// Its runs, one for each seed, that may reach a target yet.
+    /// Its runs, one for each seed, that were evaluated and may reach a target yet.
     pub fn open<'a>(&'a self, runs: &'a [Run], target: &'a Target) -> impl Iterator<Item = usize> + 'a {
-        self.counted().filter(move |&i| !runs[i].is_altered() && target.is_open(&runs[i]))
+        let is_measured = |run: &Run| run.results.get(&target.best.name).is_some();
+        let is_open = move |run: &Run| !run.is_altered() && is_measured(run) && target.is_open(run);
+        self.counted().filter(move |&i| is_open(&runs[i]))
     }
 
     /// Its runs, one for each seed, that are left out because they are not complete.

@@ -9,7 +9,7 @@ use crate::recipe::keys::{KEYS, Key, OnResume, Slows, find_table};
 use crate::recipe::{rank, spelled};
 use crate::run::record::Session;
 use crate::run::{RunRecord, dir};
-use crate::wording::task_name;
+use crate::wording::{count, task_name};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -126,7 +126,7 @@ fn found(session: &Session, record: &RunRecord, recipe: &[(String, Json)]) -> BT
         ("run.device", &session.device, Some(record.device.as_str()), true),
         ("run.processor", &session.processor, processor, false),
         ("run.simd", &session.simd, record.simd.as_deref(), false),
-        ("run.threads", &of_session, of_record.as_deref(), true),
+        ("run.threads", &of_session, of_record.as_deref(), is_factor(session.threads, record.threads)),
         ("run.ranks", &session.ranks, last_ranks, true),
     ] {
         let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
@@ -158,6 +158,12 @@ fn tasks_of(recipe: &[(String, Json)]) -> Option<Vec<String>> {
         names.push(task_name(Path::new(file)));
     }
     Some(names)
+}
+
+/// Whether one number of threads is that many times another that a few steps with it may be most of the time.
+fn is_factor(one: Option<usize>, other: usize) -> bool {
+    const FACTOR: usize = 4;
+    one.is_some_and(|one| one.max(other) >= FACTOR * one.min(other))
 }
 
 /// What a device is called, without its number among those of one machine.
@@ -205,14 +211,15 @@ impl Shares {
     }
 
     /// What was trained with something else than the recipe and the record say, in eighths of all steps: runs that
-    /// moved at about the same step are as long as each other.
+    /// moved at about the same step are as long as each other. Of a machine on which a few steps may be most of the
+    /// time, fewer are counted.
     fn of_each(&self) -> Vec<String> {
         let eighths = |steps: u64| (steps as f64 / self.all.max(1) as f64 * 8.0).round();
         let others = self.of.iter().filter(|(names, _)| !names.is_empty());
         let others = others.filter_map(|(names, steps)| {
             let is_of_machine = names.iter().any(|name| self.of_machines.contains(name));
             match (names.join(" and "), eighths(*steps)) {
-                (names, 0.0) => is_of_machine.then(|| format!("{names} for {steps} steps")),
+                (names, 0.0) => is_of_machine.then(|| format!("{names} for {}", count(*steps, "step"))),
                 (names, share) => Some(format!("{names} for {share}/8")),
             }
         });

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 const AT_TARGET: &str = "schedule.stop_at_val_loss ended it before its last step: --target compares how soon";
 
 /// The note on a run whose log is not what is on record of it.
-pub const LOG_CHANGED: &str = "a log of it was changed: what that says now is shown and counts";
+pub const LOG_CHANGED: &str = "a log of it was changed: what that says now is shown";
 
 /// Why the rows of a run count for nothing.
 const DATA_CHANGED: &str = "its data were changed while it was trained, so its last rows may be of other data: it is \

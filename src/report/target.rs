@@ -145,8 +145,8 @@ impl Target {
     /// what is compared.
     #[must_use]
     pub fn is_open(&self, run: &Run) -> bool {
-        let goes_on = !matches!(run.status, RunStatus::Finished | RunStatus::Diverged);
-        goes_on && !run.complete && self.way(&run.results).is_none()
+        let has_ended = matches!(run.status, RunStatus::Finished | RunStatus::Diverged | RunStatus::Unknown);
+        !has_ended && !run.complete && self.way(&run.results).is_none()
     }
 
     /// The steps, tokens and seconds to it; `None` for a run that did not reach it. Seconds that the logs do not tell

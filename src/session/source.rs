@@ -135,8 +135,11 @@ impl Source {
     ///
     /// # Errors
     /// Why the recipe cannot be read.
-    pub fn prompt(&self) -> Result<Option<String>, Unreadable> {
-        let values = self.run().map(recipe::values_of).transpose()?.unwrap_or_default();
+    pub fn prompt(&self) -> Result<Option<String>, String> {
+        let values = self.run().map(recipe::values_of).transpose();
+        let unreadable =
+            |Unreadable { file, problem }| format!("`{}` cannot be read: {problem}", file.display());
+        let values = values.map_err(unreadable)?.unwrap_or_default();
         let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
         Ok(value("sample.prompt").and_then(|prompt| prompt.as_str()).map(str::to_owned))
     }

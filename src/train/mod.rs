@@ -219,6 +219,8 @@ pub fn train<E: Events>(
     if let Outcome::Diverged { .. } = outcome {
         // of data that are others now, nothing is said of the recipe
         events.working(|events| events.check(progress)).map_err(TrainError::Events)?;
+        // a rank whose data are others has gone by now, and the rest learns why
+        comm.barrier().map_err(EngineError::from)?;
     }
     Ok(outcome)
 }

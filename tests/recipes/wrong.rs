@@ -363,10 +363,12 @@ fn lines_of_a_file_that_is_no_recipe_are_not_shown_though_a_recipe_extends_it() 
         "machine example.com login bob password SECRET\n",
         "name = \"SECRET\"\ntoken = \"SECRET\"\n",
         "[data]\ntype = \"s3\"\nkey = \"SECRET\"\n",
+        "model = \"x\"\napi_key = \"SECRET\"\n",
     ] {
         let said = recipes.write("private", private).bad(&Overrides::default());
         assert!(!said.contains("SECRET"), "{said}");
-        let (title, place) = ("`extends`: `DIR/private` is no recipe", "extends = \"private\"");
+        let (title, place) =
+            ("`extends`: `DIR/private` has mistakes, and may be no recipe", "extends = \"private\"");
         assert!(said.contains(title) && said.contains(place), "{said}");
     }
     let said = recipes.write("private", b"SECRET\xe9\n").bad(&Overrides::default());

@@ -926,6 +926,7 @@ fn differences_of_scores_that_few_examples_leave_open_are_told_of() {
     let way = "the first evaluation with poems_acc >= 0.4 may owe it to the 60 examples at hand: over them, the standard \
                error of such a score is 6.4 percentage points";
     assert!(text(&lab, &["--target", "poems_acc=0.4"]).contains(way));
+    assert!(!text(&lab, &["--target", "poems_acc=1"]).contains("at hand"), "nobody has reached that");
     assert!(!said(10_000).contains("standard error"), "{}", said(10_000));
     // those that `runner eval` has measured stand beside the score
     runs(&lab, |_| (json!({}), "step,tokens,val_loss\n4,1024,3.{}\n"));

@@ -11,7 +11,6 @@ use crate::engine::memory::Mode;
 use crate::session::UsageError;
 use crate::session::model::{self, Model, Options, Source};
 use crate::train::sample::{Beginning, Sampling, generate};
-use crate::weights::Unreadable;
 use serde_json::json;
 use std::ops::ControlFlow;
 use text::{Continuation, Printer};
@@ -25,10 +24,9 @@ type Prompt = (Vec<u32>, bool);
 /// What a text begins with where no prompt was given: the prompt of the run's recipe, else the token with which
 /// documents begin, else, in a vocabulary without it, the first one. The flag says whether it is shown.
 fn unasked(tokenizer: &Tokenizer, source: &Source, vocab_size: usize) -> Prompt {
-    let text = source.prompt().unwrap_or_else(|Unreadable { file, problem }| {
-        let file = file.display();
+    let text = source.prompt().unwrap_or_else(|problem| {
         say(&format!(
-            "warning: {problem} (`{file}`): the text begins without the prompt of the run; --prompt has one"
+            "warning: {problem}: the text begins without the prompt of the run; --prompt names one"
         ));
         None
     });

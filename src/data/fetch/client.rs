@@ -7,8 +7,8 @@ use crate::{json, regular};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 use ureq::Agent;
@@ -26,8 +26,8 @@ const LONGEST_LIST: u64 = 64 << 20;
 const LIST_PATIENCE: u32 = 10;
 /// How long the end of a file is waited for of which all bytes have come.
 const AT_END: Duration = Duration::from_secs(1);
-/// Threads that are left to themselves before servers are given up that leave no end to what they send.
-const MOST_LEFT: u32 = 16;
+/// Threads that read on by themselves at once before servers are given up that leave no end to what they send.
+const MOST_LEFT: usize = 128;
 
 /// A client of the hub and of other servers.
 pub(super) struct Client {
@@ -36,8 +36,8 @@ pub(super) struct Client {
     token: Option<String>,
     /// How long a connection may send nothing.
     timeout: Duration,
-    /// Threads that were left to themselves.
-    left: AtomicU32,
+    /// Threads that were left to themselves, and may have ended since.
+    left: Mutex<Vec<Weak<()>>>,
 }
 
 /// What a request has come to.
@@ -99,7 +99,7 @@ impl Client {
             .user_agent(concat!("runner/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(roots).build());
         let (endpoint, token) = (settings.endpoint.clone(), settings.token.clone());
-        Ok(Self { agent: config.build().into(), endpoint, token, timeout, left: AtomicU32::new(0) })
+        Ok(Self { agent: config.build().into(), endpoint, token, timeout, left: Mutex::default() })
     }
 
     /// Sends a request. The token goes to the hub only, and not along where the hub sends the request on. One that is
@@ -140,32 +140,38 @@ impl Client {
     /// read to its end, which need not come.
     fn answer(&self, url: &str, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, Fault> {
         let (sender, answer) = sync_channel(1);
-        let call = move || drop(sender.send(request.call()));
+        let held = Arc::new(());
+        let alive = Arc::downgrade(&held);
+        let call = move || {
+            let _held = held;
+            drop(sender.send(request.call()));
+        };
         thread::Builder::new().name("request".into()).spawn(call).map_err(no_thread)?;
         match answer.recv_timeout(self.patience()) {
             Ok(answer) => answer.map_err(|error| fault(url, error)),
-            Err(_) => Err(self.leave(url, &Broken::Silent(self.patience()))),
+            Err(_) => Err(self.leave(url, &Broken::Silent(self.patience()), alive)),
         }
     }
 
-    /// What it means that a thread is left to itself, which reads from a server without an end.
-    fn leave(&self, url: &str, broken: &Broken) -> Fault {
-        let tries = self.left.fetch_add(1, Ordering::Relaxed) + 1;
-        let why = broken.to_string();
-        match tries < MOST_LEFT {
-            true => Fault::passing(why),
-            false => Fault::Final(FetchError::GaveUp { url: url.to_owned(), tries, why }),
+    /// What it means that a thread is left to itself, which may read from a server without an end.
+    fn leave(&self, url: &str, broken: &Broken, thread: Weak<()>) -> Fault {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|thread| thread.strong_count() > 0);
+        left.push(thread);
+        match left.len() < MOST_LEFT {
+            true => Fault::passing(broken.to_string()),
+            false => Fault::Final(FetchError::Endless { url: url.to_owned(), connections: left.len() }),
         }
     }
 
     /// The next bytes of a file at `url`; none at its end. One of which all bytes have come has ended, whatever comes
-    /// behind it.
+    /// behind it, unless that goes on behind too many.
     pub(super) fn next_bytes(&self, url: &str, body: &Patient, is_whole: bool) -> Result<Vec<u8>, Fault> {
         // a little longer than a connection may send nothing, which has an error of its own
         let patience = if is_whole { AT_END } else { self.timeout + AT_END };
         match body.next(patience) {
             Ok(piece) => Ok(piece),
-            Err(broken @ Broken::Silent(_)) => match self.leave(url, &broken) {
+            Err(broken @ Broken::Silent(_)) => match self.leave(url, &broken, body.thread()) {
                 Fault::Passing { .. } if is_whole => Ok(Vec::new()),
                 fault => Err(fault),
             },

@@ -168,6 +168,17 @@ pub enum FetchError {
         /// The last error.
         why: String,
     },
+    /// Servers send on and on what is no part of their answers.
+    #[error(
+        "`{url}` was given up: {connections} connections send on without an end what is no part of a file; nothing is \
+         wrong here, and what has come is kept"
+    )]
+    Endless {
+        /// The last address.
+        url: String,
+        /// How many.
+        connections: usize,
+    },
     /// A file with the name is there and holds something else.
     #[error(
         "`{}` is there already with other contents ({what}): remove it, or name another directory with --out",

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ const AHEAD: usize = 2;
 /// end.
 pub(super) struct Patient {
     pieces: Receiver<io::Result<Vec<u8>>>,
+    /// As long as somebody holds it, the thread lives.
+    thread: Weak<()>,
 }
 
 /// Why no more bytes come.
@@ -41,7 +44,10 @@ impl Patient {
     /// Those of a system that starts no more threads.
     pub(super) fn new(mut body: impl Read + Send + 'static) -> io::Result<Self> {
         let (sender, pieces) = sync_channel(AHEAD);
+        let held = Arc::new(());
+        let thread = Arc::downgrade(&held);
         let read = move || {
+            let _held = held;
             loop {
                 let mut piece = vec![0; PIECE];
                 let found = match body.read(&mut piece) {
@@ -55,7 +61,12 @@ impl Patient {
             }
         };
         thread::Builder::new().name("answer".into()).spawn(read)?;
-        Ok(Self { pieces })
+        Ok(Self { pieces, thread })
+    }
+
+    /// Tells whether the thread that reads it still lives.
+    pub(super) fn thread(&self) -> Weak<()> {
+        self.thread.clone()
     }
 
     /// The next bytes; none at the end.

@@ -78,8 +78,10 @@ pub(super) fn lr(subject: &Subject) -> Remark {
     }
     let (lr, parameters) = (subject.recipe.optimizer.lr, subject.plan.parameters.total as f64);
     let (usual, source) = if parameters < SMALLEST {
-        // Kaplan et al., 2020, equation D.1
-        (0.003239 - 0.0001395 * parameters.ln(), "Kaplan et al., 2020")
+        // Kaplan et al., 2020, equation D.1, in which N is without the embeddings
+        let dims = &subject.plan.memory.dims;
+        let embeddings = ((dims.vocab_size + dims.block_size) * dims.n_embd) as f64;
+        (0.003239 - 0.0001395 * (parameters - embeddings).max(1.0).ln(), "Kaplan et al., 2020")
     } else {
         (interpolate(parameters, |row| row.1), "GPT-3's table")
     };

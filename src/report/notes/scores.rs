@@ -65,9 +65,11 @@ pub(super) fn of_few_examples(comparison: &Comparison) -> Vec<String> {
 /// That an accuracy which is to be reached may be reached by the examples at hand: of many evaluations near it, the
 /// first that crosses it is a lucky one.
 fn of_target(comparison: &Comparison, target: &Target) -> Option<String> {
-    let task = task_of(&target.column)?;
+    let task = task_of(&target.column).filter(|_| target.best.unit == Unit::Fraction)?;
+    let is_reached = |run: &Run| target.way(&run.results).is_some();
+    let is_known = comparison.runs.iter().any(is_reached) && target.value > 0.0 && target.value < 1.0;
     let examples = comparison.runs.iter().filter_map(|run| run.facts.examples.get(task).copied());
-    let fewest = examples.filter(|examples| *examples > 1).min()?;
+    let fewest = examples.filter(|examples| *examples > 1).min().filter(|_| is_known)?;
     Some(format!(
         "the first evaluation with {} may owe it to the {} examples at hand: over them, the standard error of such a \
          score is {}",
