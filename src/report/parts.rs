@@ -55,7 +55,7 @@ impl Parts {
         Self {
             of_speed: of_speed.of_most().unwrap_or_else(|| of_speed.of_each()),
             of_seconds: Shares::of(&found, Slows::Run).of_each(),
-            of_memory: names_of(&all, Slows::Steps),
+            of_memory: names(&slowing(&all, Slows::Steps)),
             otherwise: all.into_iter().map(|found| found.said).collect(),
             is_after_others: with_steps.iter().any(|(session, _)| session.recipes_before > 0),
             has_read: has_begun || with_steps.len() > 1,
@@ -180,34 +180,36 @@ static CHANGEABLE: LazyLock<Vec<(&Key, Option<String>)>> = LazyLock::new(|| {
 });
 
 /// What decides so much, of what a session was trained with.
-fn names_of(found: &BTreeSet<Found>, least: Slows) -> Vec<String> {
-    found.iter().filter(|found| found.slows >= least).map(|found| found.said.clone()).collect()
+fn slowing(found: &BTreeSet<Found>, least: Slows) -> Vec<Found> {
+    found.iter().filter(|found| found.slows >= least).cloned().collect()
+}
+
+/// How these are said.
+fn names(found: &[Found]) -> Vec<String> {
+    found.iter().map(|found| found.said.clone()).collect()
 }
 
 /// How many steps of a run were trained with what.
 struct Shares {
-    of: BTreeMap<Vec<String>, u64>,
+    of: BTreeMap<Vec<Found>, u64>,
     all: u64,
-    /// Those of which a few steps may be most of the time.
-    of_machines: BTreeSet<String>,
 }
 
 impl Shares {
     fn of(sessions: &[(BTreeSet<Found>, u64)], least: Slows) -> Self {
         let (mut of, mut all): (BTreeMap<_, u64>, u64) = Default::default();
         for (found, steps) in sessions {
-            let sum = of.entry(names_of(found, least)).or_default();
+            let sum = of.entry(slowing(found, least)).or_default();
             *sum = sum.saturating_add(*steps);
             all = all.saturating_add(*steps);
         }
-        let found = sessions.iter().flat_map(|(found, _)| found).filter(|found| found.is_of_machine);
-        Self { of, all, of_machines: found.map(|found| found.said.clone()).collect() }
+        Self { of, all }
     }
 
     /// What most steps were trained with.
     fn of_most(&self) -> Option<Vec<String>> {
-        let is_most = |(_, steps): &(&Vec<String>, &u64)| **steps > self.all / 2;
-        self.of.iter().find(is_most).map(|(names, _)| names.clone())
+        let is_most = |(_, steps): &(&Vec<Found>, &u64)| **steps > self.all / 2;
+        self.of.iter().find(is_most).map(|(found, _)| names(found))
     }
 
     /// What was trained with something else than the recipe and the record say, in eighths of all steps: runs that
@@ -215,10 +217,10 @@ impl Shares {
     /// time, fewer are counted.
     fn of_each(&self) -> Vec<String> {
         let eighths = |steps: u64| (steps as f64 / self.all.max(1) as f64 * 8.0).round();
-        let others = self.of.iter().filter(|(names, _)| !names.is_empty());
-        let others = others.filter_map(|(names, steps)| {
-            let is_of_machine = names.iter().any(|name| self.of_machines.contains(name));
-            match (names.join(" and "), eighths(*steps)) {
+        let others = self.of.iter().filter(|(found, _)| !found.is_empty());
+        let others = others.filter_map(|(found, steps)| {
+            let is_of_machine = found.iter().any(|found| found.is_of_machine);
+            match (names(found).join(" and "), eighths(*steps)) {
                 (names, 0.0) => is_of_machine.then(|| format!("{names} for {}", count(*steps, "step"))),
                 (names, share) => Some(format!("{names} for {share}/8")),
             }

@@ -61,10 +61,11 @@ fn is_of_disk(name: &OsStr) -> bool {
 
 /// Whether a directory that is there may not be looked into.
 fn is_closed(path: &Path) -> bool {
-    path.symlink_metadata().is_ok() && path.join(dir::RECIPE).metadata().is_err_and(is_refused)
+    path.symlink_metadata().is_ok()
+        && path.join(dir::RECIPE).metadata().is_err_and(|error| is_refused(&error))
 }
 
-fn is_refused(error: io::Error) -> bool {
+fn is_refused(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied
 }
 
@@ -147,12 +148,13 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
         }
     }
     // also a link that leads to nothing, as a shell finds it by a pattern
-    if checkpoint_name(named).is_none() && named.symlink_metadata().is_ok() && is_name {
+    let found = named.symlink_metadata();
+    if checkpoint_name(named).is_none() && found.is_ok() && is_name {
         return Ok(Found::Below(Vec::new()));
     }
     // what lies in a directory that is closed may be a run
-    if !is_pattern && named.components().count() > 1 && named.symlink_metadata().is_err_and(is_refused) {
-        named.symlink_metadata().context("read", named)?;
+    if !is_pattern && named.components().count() > 1 && found.as_ref().is_err_and(is_refused) {
+        found.context("read", named)?;
     }
     let text = named.to_str().unwrap_or_default();
     let found = match is_pattern {

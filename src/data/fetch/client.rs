@@ -1,6 +1,6 @@
 //! Requests over HTTP, and what their failures mean.
 
-use super::patient::{Broken, Patient};
+use super::patient::{Broken, Patient, start};
 use super::version::Version;
 use super::{FetchError, Settings};
 use crate::{json, regular};
@@ -8,8 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Response};
@@ -140,16 +139,10 @@ impl Client {
     /// read to its end, which need not come.
     fn answer(&self, url: &str, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, Fault> {
         let (sender, answer) = sync_channel(1);
-        let held = Arc::new(());
-        let alive = Arc::downgrade(&held);
-        let call = move || {
-            let _held = held;
-            drop(sender.send(request.call()));
-        };
-        thread::Builder::new().name("request".into()).spawn(call).map_err(no_thread)?;
+        let thread = start("request", move || drop(sender.send(request.call()))).map_err(no_thread)?;
         match answer.recv_timeout(self.patience()) {
             Ok(answer) => answer.map_err(|error| fault(url, error)),
-            Err(_) => Err(self.leave(url, &Broken::Silent(self.patience()), alive)),
+            Err(_) => Err(self.leave(url, &Broken::Silent(self.patience()), thread)),
         }
     }
 

@@ -17,7 +17,7 @@ const AHEAD: usize = 2;
 /// end.
 pub(super) struct Patient {
     pieces: Receiver<io::Result<Vec<u8>>>,
-    /// As long as somebody holds it, the thread lives.
+    /// What [`start`] has returned.
     thread: Weak<()>,
 }
 
@@ -39,15 +39,27 @@ impl fmt::Display for Broken {
     }
 }
 
+/// Starts a thread that nobody waits for. What is returned can be upgraded as long as it lives.
+///
+/// # Errors
+/// Those of a system that starts no more threads.
+pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Weak<()>> {
+    let held = Arc::new(());
+    let alive = Arc::downgrade(&held);
+    let work = move || {
+        let _held = held;
+        work();
+    };
+    thread::Builder::new().name(name.into()).spawn(work)?;
+    Ok(alive)
+}
+
 impl Patient {
     /// # Errors
     /// Those of a system that starts no more threads.
     pub(super) fn new(mut body: impl Read + Send + 'static) -> io::Result<Self> {
         let (sender, pieces) = sync_channel(AHEAD);
-        let held = Arc::new(());
-        let thread = Arc::downgrade(&held);
         let read = move || {
-            let _held = held;
             loop {
                 let mut piece = vec![0; PIECE];
                 let found = match body.read(&mut piece) {
@@ -60,8 +72,7 @@ impl Patient {
                 }
             }
         };
-        thread::Builder::new().name("answer".into()).spawn(read)?;
-        Ok(Self { pieces, thread })
+        Ok(Self { pieces, thread: start("answer", read)? })
     }
 
     /// Tells whether the thread that reads it still lives.
